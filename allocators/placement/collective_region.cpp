@@ -67,7 +67,7 @@ Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes,
   peak_ = std::max(peak_, live_);
   most_extent_ = std::max(most_extent_, *offset + event.bytes);
   grant.offset = *offset;
-  grant.free_since = given_back_.latest(*offset, *offset + event.bytes);
+  grant.release_position = given_back_.latest(*offset, *offset + event.bytes);
   if (stable) {
     const auto [last, is_first] = last_offset_.try_emplace(key, *offset);
     grant.moved = !is_first && last->second != *offset;

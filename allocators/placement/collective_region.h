@@ -45,7 +45,7 @@ struct SlotGrant {
   uint64_t offset = 0;
   // history position at which the last previous user of any of these bytes gave them back (0: never
   // used)
-  uint64_t free_since = 0;
+  uint64_t release_position = 0;
   bool moved = false;  // a stable key whose previous occurrence had another offset
   // streams, a bit each, that the slot's stream must be made to wait for first: no edge orders it
   // behind them
@@ -70,7 +70,7 @@ class CollectiveRegion {
   Result<SlotGrant> take(uint64_t key, uint64_t bytes, bool stable, uint64_t position,
                          uint32_t stream = 0) {
     if (const StepTable::Row* row = take_by_table(key, bytes, stable, stream)) [[likely]]
-      return SlotGrant{.offset = row->offset, .free_since = free_since(*row)};
+      return SlotGrant{.offset = row->offset, .release_position = release_position(*row)};
     return take_off_table(key, bytes, stable, position, stream);
   }
   Status give_back(uint64_t key, uint64_t position) {
@@ -89,7 +89,9 @@ class CollectiveRegion {
     ++next_;
     return &row;
   }
-  uint64_t free_since(const StepTable::Row& taken) const { return positions_[taken.freed_by]; }
+  uint64_t release_position(const StepTable::Row& taken) const {
+    return positions_[taken.freed_by];
+  }
   const StepTable::Row* give_back_by_table(uint64_t key, uint64_t position) {
     if (next_ >= table_.size()) [[unlikely]]
       return nullptr;

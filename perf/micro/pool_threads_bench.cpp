@@ -87,7 +87,7 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
   if (fsccl_pool_create(comm, &config, &handle) != FSCCL_OK) stop("fsccl_pool_create");
   Result<Ref<Pool>> found = pool_of(handle);
   auto& pool = static_cast<HostPool&>(*found.value());
-  const HostPool::Taker taker{pool.comm(), {}};
+  const HostPool::Requester requester{pool.comm(), {}};
   for (uint64_t u = 1; u <= kUnits; u++) {
     pool.journal().name_slot(u, UseKind::kParameters, "layer" + std::to_string(u));
     pool.journal().name_slot(kGradient + u, UseKind::kGradients, "layer" + std::to_string(u));
@@ -98,7 +98,7 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
   const auto apply = [&](const StepEvent& event) {
     if (event.takes())
       return pool
-          .take(PartKind::own, pool.rank(), names[event.key], event.bytes, event.stable, taker)
+          .take(PartKind::own, pool.rank(), names[event.key], event.bytes, event.stable, requester)
           .ok();
     const uint64_t position = pool.open_position();
     const bool given_back = pool.give_back(PartKind::own, names[event.key], position).ok();

@@ -147,7 +147,7 @@ Status DeclaredStep::move_slots(const HostUnit& unit, const SlotSet& slots,
 
 void DeclaredStep::move(const SlotSet& slots, size_t k, bool take) {
   if (slots.bytes(k) == 0) return;
-  if (slots.part() == PartKind::shared) host_rank = slots.host_rank();
+  if (slots.part() == PartKind::shared) owner_rank = slots.owner_rank();
   auto& events = slots.part() == PartKind::shared ? shared : own;
   if (take)
     events.push_back({.stable = slots.stable(), .key = slots.key(k), .bytes = slots.bytes(k)});

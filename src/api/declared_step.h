@@ -29,7 +29,7 @@ class DeclaredStep {
   Status add(const fsccl_event_t& event, size_t number);
 
   std::vector<CollectiveRegion::Event> shared, own;  // events of the pool's two regions
-  int host_rank = -1;  // host rank of shared slots; negative: there are none
+  int owner_rank = -1;  // owner of shared slots; negative: there are none
   // alike on all ranks, or they declared different steps
   uint64_t hash = 0;
 

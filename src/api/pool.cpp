@@ -155,7 +155,7 @@ fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* eve
     }
     DeclaredStep step(*pool);
     FSCCL_TRY(read(step));
-    return static_cast<HostPool&>(*pool).declare(step.shared, step.own, step.host_rank);
+    return static_cast<HostPool&>(*pool).declare(step.shared, step.own, step.owner_rank);
   });
 }
 

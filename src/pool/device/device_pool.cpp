@@ -146,7 +146,7 @@ Status DevicePool::note_end(cuda::CUstream stream) {
   return number ? marks_.record(*number) : success();
 }
 
-void DevicePool::publish() {
+void DevicePool::update_figures() {
   slot_figures_ = {.live = region_->live(),
                    .peak = region_->peak(),
                    .plan_bytes = region_->plan_bytes(),
@@ -182,7 +182,7 @@ Status DevicePool::order(const Held& slot, cuda::CUstream stream) {
   FSCCL_TRY(put_waits(stream, needed_waits_));
   if (debug_) FSCCL_TRY(poison(slot, stream));
   released_.forget(slot.offset, end);
-  publish();
+  update_figures();
   return success();
 }
 
@@ -263,7 +263,7 @@ Status DevicePool::give_back(uint64_t key, cuda::CUstream stream,
   if (!row) FSCCL_TRY(region_->give_back(key, position_));
   undo.keep();
   slot.now = false;
-  publish();
+  update_figures();
   if (row)
     journal_->slot_given_back_again(*slot.in_journal, kSlotsInJournal, row->live);
   else
@@ -277,7 +277,7 @@ Status DevicePool::declare(const std::vector<StepEvent>& events) {
   if (status.ok()) status = slots_->grow(region_->extent());
   if (!status.ok()) *region_ = before;
   const std::lock_guard lock(mutex_);
-  publish();
+  update_figures();
   return status;
 }
 
@@ -315,7 +315,7 @@ Status DevicePool::end_step() {
   FSCCL_TRY(give_back_surplus());
   if (memory_->beyond_soft_limit()) blocks_->trim(Deadline::at(0));
   const std::lock_guard lock(mutex_);
-  publish();
+  update_figures();
   steps_++;
   return success();
 }

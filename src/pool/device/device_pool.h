@@ -124,7 +124,9 @@ class DevicePool final : public Pool {
   Status put_waits(cuda::CUstream stream, std::vector<cuda::CUstreamBatchMemOpParams>& waits) const;
   Status poison(const Held& slot, cuda::CUstream stream) const;
   Status give_back_surplus();
-  void publish();  // publishes figures of the region, which only the thread of the program may read
+  void
+  // Publishes figures of the region, which only the thread of the program may read.
+  update_figures();
   Deadline deadline() const { return comm_.deadline(); }
 
   const cuda::Device* device_;

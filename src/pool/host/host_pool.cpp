@@ -331,29 +331,30 @@ Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, b
   set_room();
   Result<SlotGrant> grant =
       region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
-  publish();
+  update_figures();
   return grant;
 }
 
-Result<HostPool::Slot> HostPool::take_otherwise(PartKind part, int host_rank, const SlotName& name,
-                                                uint64_t bytes, bool stable, const Taker& taker) {
+Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, const SlotName& name,
+                                                uint64_t bytes, bool stable,
+                                                const Requester& requester) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "more than {} units given back while operations on them run: wait for some",
                 ReleaseLedger::kMostOpen);
   const uint64_t zone = watch_ ? SlotWatch::kZone : 0,
                  asked = std::exchange(bytes, bytes + 2 * zone);
-  if (part == PartKind::shared && shared_host_ >= 0 && shared_host_ != host_rank)
+  if (part == PartKind::shared && shared_owner_ >= 0 && shared_owner_ != owner_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "pool '{}' already hosts shared slots of another group of ranks: make a pool for "
                 "each shard communicator",
                 name_);
-  if (part == PartKind::shared) shared_host_ = host_rank;
-  if (mend_due_) FSCCL_TRY(mend(taker));
-  Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, taker);
+  if (part == PartKind::shared) shared_owner_ = owner_rank;
+  if (mend_due_) FSCCL_TRY(mend(requester));
+  Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, requester);
   // Where there is no room, slots that are kept idle give way, the same on all ranks.
   while (!taken.ok() && taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
-    taken = take_within_limit(part, name.key, bytes, stable, taker);
+    taken = take_within_limit(part, name.key, bytes, stable, requester);
   if (!taken.ok()) {
     if (taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY)
       journal_->slot_refused(name.key, asked, memory_->left());
@@ -361,37 +362,37 @@ Result<HostPool::Slot> HostPool::take_otherwise(PartKind part, int host_rank, co
   }
   Slot slot = taken.value();
   const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
-  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, slot.offset),
+  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, owner_rank, slot.offset),
                        room, asked);
   slot.offset += zone;
   if (watch_) [[unlikely]]
-    watch_->taken(part, name.key, address(part, host_rank, slot.offset), asked, room - zone);
+    watch_->taken(part, name.key, address(part, owner_rank, slot.offset), asked, room - zone);
   return slot;
 }
 
 // A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
 Result<HostPool::Slot> HostPool::take_within_limit(PartKind part, uint64_t key, uint64_t bytes,
-                                                   bool stable, const Taker& taker) {
+                                                   bool stable, const Requester& requester) {
   Result<SlotGrant> grant = place(part, key, bytes, stable);
   if (!grant.ok())
     return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes)
                                                             : grant.take_status();
-  Slot slot{grant.value().offset, grant.value().free_since};
+  Slot slot{grant.value().offset, grant.value().release_position};
   const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
-  Status grown = memory_->sparse() ? back(part, &slot, room, taker) : grow(part, taker);
+  Status grown = memory_->sparse() ? back(part, &slot, room, requester) : grow(part, requester);
   if (grown.ok()) return slot;
   const uint64_t undo = ledger_.next();
   (void)region(part).give_back(key, undo);
   ledger_.done(undo);
   set_room();
-  publish();
+  update_figures();
   return grown;
 }
 
-Status HostPool::give_back_otherwise(PartKind part, const SlotName& name, uint64_t position) {
+Status HostPool::give_back_unplanned(PartKind part, const SlotName& name, uint64_t position) {
   if (watch_) watch_->given_back(part, name.key);
   FSCCL_TRY(region(part).give_back(name.key, position));
-  publish();
+  update_figures();
   journal_->slot_given_back(*name.of, static_cast<size_t>(part));
   return success();
 }
@@ -410,7 +411,7 @@ Status HostPool::end_step() {
   }
   set_room();
   if (memory_->beyond_soft_limit()) trim();
-  publish();
+  update_figures();
   const std::lock_guard lock(mutex_);
   steps_++;
   return success();

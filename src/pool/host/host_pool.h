@@ -70,8 +70,8 @@ class HostPool final : public Pool {
   // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done
   // when the bytes are used no more.
   struct Slot {
-    uint64_t offset = 0;      // in its part
-    uint64_t free_since = 0;  // position that every rank must have released
+    uint64_t offset = 0;            // in its part
+    uint64_t release_position = 0;  // position that every rank must have released
   };
   struct SlotName {
     uint64_t key = 0;
@@ -79,24 +79,24 @@ class HostPool final : public Pool {
   };
   // The caller that takes a slot: all ranks of `with`, for one operation. Ranks that do something
   // else find that out by the operation's fingerprint.
-  struct Taker {
-    Communicator& with;
-    Fingerprint what;
+  struct Requester {
+    Communicator& comm;
+    Fingerprint operation;
   };
   SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
-  // Takes a slot. All ranks of the taker call it at the same place in their programs. A refusal is
-  // a refusal on all of them; if memory has to grow, they agree (pool_growth.cpp).
-  Result<Slot> take(PartKind part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
-                    const Taker& taker) {
-    if (goes_on(part, host_rank)) [[likely]]
+  // Takes a slot. All ranks of the requester call it at the same place in their programs. A refusal
+  // is a refusal on all of them; if memory has to grow, they agree (pool_growth.cpp).
+  Result<Slot> take(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
+                    bool stable, const Requester& requester) {
+    if (table_is_ready(part, owner_rank)) [[likely]]
       if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable))
           [[likely]] {
         const uint64_t address = base_[static_cast<size_t>(part)] + row->offset;
         journal_->slot_taken_again(*name.of, static_cast<size_t>(part), address, row->event.bytes,
                                    bytes, row->live);
-        return Slot{row->offset, region(part).free_since(*row)};
+        return Slot{row->offset, region(part).release_position(*row)};
       }
-    return take_otherwise(part, host_rank, name, bytes, stable, taker);
+    return take_unplanned(part, owner_rank, name, bytes, stable, requester);
   }
   // At a position that the caller has opened, for one slot or several (of a kept unit's reshard:
   // for none).
@@ -104,7 +104,7 @@ class HostPool final : public Pool {
     const StepTable::Row* row =
         watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
     if (!row) [[unlikely]]
-      return give_back_otherwise(part, name, position);
+      return give_back_unplanned(part, name, position);
     journal_->slot_given_back_again(*name.of, static_cast<size_t>(part), row->live);
     return success();
   }
@@ -113,7 +113,7 @@ class HostPool final : public Pool {
   // with the position that was opened last
   void done_last() { ledger_.done_last(); }
   Status declare(const std::vector<CollectiveRegion::Event>& shared,
-                 const std::vector<CollectiveRegion::Event>& own, int host_rank);
+                 const std::vector<CollectiveRegion::Event>& own, int owner_rank);
   Status end_step() override;
   uint64_t history_hash() const override;
 
@@ -162,17 +162,18 @@ class HostPool final : public Pool {
                                                           Result<PoolSource> source);
   uint64_t part_begin(PartKind part) const { return memory_->part_begin(part); }
   // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
-  bool goes_on(PartKind part, int host_rank) const {
+  bool table_is_ready(PartKind part, int owner_rank) const {
     return ready_[static_cast<size_t>(part)] && ledger_.room() &&
-           (part != PartKind::shared || shared_host_.load(std::memory_order_relaxed) == host_rank);
+           (part != PartKind::shared ||
+            shared_owner_.load(std::memory_order_relaxed) == owner_rank);
   }
   void look_if_ready();
   uint64_t location(PartKind part, int rank, uint64_t offset) const {
     return reinterpret_cast<uint64_t>(address(part, rank, offset));
   }
-  Result<Slot> take_otherwise(PartKind part, int host_rank, const SlotName& name, uint64_t bytes,
-                              bool stable, const Taker& taker);
-  Status give_back_otherwise(PartKind part, const SlotName& name, uint64_t position);
+  Result<Slot> take_unplanned(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
+                              bool stable, const Requester& requester);
+  Status give_back_unplanned(PartKind part, const SlotName& name, uint64_t position);
   // Growing together (pool_growth.cpp).
   struct MemoryChange {
     std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
@@ -181,23 +182,23 @@ class HostPool final : public Pool {
     bool empty() const;
     void add(PartKind part, BackedBytes::Change&& change);
   };
-  Status agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const;
-  Status carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking);
+  Status agree_on_memory(const Requester& requester, Status mine, uint64_t* lacking) const;
+  Status carry_out(const MemoryChange& change, const Requester& requester, uint64_t* lacking);
   void take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
                  const std::array<bool, 2>& there);
   void add_growth(PartKind part, MemoryChange* change);
-  Status grow(PartKind part, const Taker& taker);
+  Status grow(PartKind part, const Requester& requester);
   Status make_plans_memory(MemoryChange* change);
-  int host_of(PartKind part) const {
-    return part == PartKind::shared ? shared_host_.load() : rank();
+  int owner_of(PartKind part) const {
+    return part == PartKind::shared ? shared_owner_.load() : rank();
   }
   // Sparse parts (pool_sparse.cpp).
   MemoryChange backing(PartKind part, uint64_t begin, uint64_t end, uint64_t most);
-  Status back(PartKind part, Slot* slot, uint64_t bytes, const Taker& taker);
+  Status back(PartKind part, Slot* slot, uint64_t bytes, const Requester& requester);
   std::array<uint64_t, 2> whole_extents() const;
   void look_if_torn();
   Status plan_mending(MemoryChange* change);
-  Status mend(const Taker& taker);
+  Status mend(const Requester& requester);
   static bool may_be_sparse(Communicator& comm, const PoolSource& source);
   void set_capacity(PartKind part, uint64_t bytes, uint64_t plan);
   void set_room();
@@ -206,14 +207,14 @@ class HostPool final : public Pool {
                        const std::vector<CollectiveRegion::Event>& own, bool within_limit);
   Result<SlotGrant> place(PartKind part, uint64_t key, uint64_t bytes, bool stable);
   Result<Slot> take_within_limit(PartKind part, uint64_t key, uint64_t bytes, bool stable,
-                                 const Taker& taker);
+                                 const Requester& requester);
   bool withdraw_kept();
   Status wait_released(uint64_t position);
   Status give_back_surplus(PartKind part);
   std::string holders() const;
   void make_memory(const PoolMemory::Limits& limits, bool prefault);
   void make_blocks(bool debug);
-  void publish();
+  void update_figures();
   void tell(MetricSamples& samples, std::string_view id) const;
   CollectiveRegion& region(PartKind part) { return part == PartKind::shared ? *shared_ : *own_; }
 
@@ -239,7 +240,7 @@ class HostPool final : public Pool {
     std::array<MemoryPlan, 2> plans;  // by part
   };
   SlotFigures slot_figures_;
-  std::atomic<int> shared_host_{-1};
+  std::atomic<int> shared_owner_{-1};
   std::array<bool, 2> ready_{};     // by part; since the last event that no table had
   std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
   std::set<int> sharers_;

@@ -45,7 +45,7 @@ Status HostPool::plan_declared(const std::vector<CollectiveRegion::Event>& share
 }
 
 Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
-                         const std::vector<CollectiveRegion::Event>& own, int host_rank) {
+                         const std::vector<CollectiveRegion::Event>& own, int owner_rank) {
   const CollectiveRegion shared_before = *shared_, own_before = *own_;
   const auto undo = [&] {
     *shared_ = shared_before;
@@ -58,7 +58,7 @@ Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
     undo();
     if (plan_declared(shared_slots, own_slots, true).ok()) status = success();
   }
-  if (host_rank >= 0) shared_host_ = host_rank;
+  if (owner_rank >= 0) shared_owner_ = owner_rank;
   MemoryChange change;
   if (status.ok()) status = make_plans_memory(&change);
   if (!status.ok()) {
@@ -68,7 +68,7 @@ Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
     take_back(change.made, {});
   }
   set_room();
-  publish();
+  update_figures();
   return status;
 }
 

@@ -23,9 +23,9 @@ struct GrowthVote {
 
 constexpr uint8_t kGrowing = 0x80;  // in the flags of the operation that is to follow
 
-Status gather_votes(const HostPool::Taker& taker, const GrowthVote& mine,
+Status gather_votes(const HostPool::Requester& requester, const GrowthVote& mine,
                     std::vector<GrowthVote>* all) {
-  all->assign(static_cast<size_t>(taker.with.size()), mine);
+  all->assign(static_cast<size_t>(requester.comm.size()), mine);
   if (all->size() == 1) return success();
   CollectiveCall call;
   call.op = OpCode::all_gather;
@@ -34,13 +34,13 @@ Status gather_votes(const HostPool::Taker& taker, const GrowthVote& mine,
   call.count = sizeof mine;
   const auto claim_growth = [&](Operation& op) {
     const uint64_t sequence = op.fingerprint.sequence;
-    op.fingerprint = taker.what;
+    op.fingerprint = requester.operation;
     op.fingerprint.sequence = sequence;
     op.fingerprint.flags |= kGrowing;
   };
   call.prepare = claim_growth;
   fsccl_status_t state;
-  return taker.with.run(call, true, &state);
+  return requester.comm.run(call, true, &state);
 }
 
 }  // namespace
@@ -57,12 +57,12 @@ void HostPool::MemoryChange::add(PartKind part, BackedBytes::Change&& change) {
 
 // `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that
 // any rank lacks, 0 when all have their memory or when the ranks could not agree.
-Status HostPool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const {
+Status HostPool::agree_on_memory(const Requester& requester, Status mine, uint64_t* lacking) const {
   const GrowthVote vote =
       mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
   *lacking = 0;
   std::vector<GrowthVote> all;
-  FSCCL_TRY(gather_votes(taker, vote, &all));
+  FSCCL_TRY(gather_votes(requester, vote, &all));
   const auto worst = std::max_element(
       all.begin(), all.end(),
       [](const GrowthVote& a, const GrowthVote& b) { return a.lacking < b.lacking; });
@@ -81,16 +81,17 @@ Status HostPool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lack
               name_, worst - all.begin(), worst->lacking, worst->limit);
 }
 
-// Carries out the change. All ranks of the taker call it at the same place in their histories.
+// Carries out the change. All ranks of the requester call it at the same place in their histories.
 // Memory that is given back stays given back. Memory is made on all ranks, or on none: then the
 // error says so, and *lacking is set to the missing bytes. Any other error has ended the
 // communicator.
-Status HostPool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking) {
+Status HostPool::carry_out(const MemoryChange& change, const Requester& requester,
+                           uint64_t* lacking) {
   *lacking = 0;
   if (change.empty()) return success();
   if (!change.given_back[0].empty() || !change.given_back[1].empty()) {
     if (Status released = wait_released(change.released); !released.ok()) {
-      taker.with.engine().fail_all(released.error());  // the others may wait for this rank
+      requester.comm.engine().fail_all(released.error());  // the others may wait for this rank
       return released;
     }
     take_back(change.given_back, {true, true});
@@ -101,13 +102,13 @@ Status HostPool::carry_out(const MemoryChange& change, const Taker& taker, uint6
     const auto p = static_cast<size_t>(part);
     const BackedBytes::Ranges& ranges = change.made[p];
     if (ranges.empty() || !mine.ok()) continue;
-    mine = memory_->sparse() ? memory_->make(part, host_of(part), ranges, lacking)
-                             : memory_->grow(part, host_of(part), ranges.back().second, lacking);
+    mine = memory_->sparse() ? memory_->make(part, owner_of(part), ranges, lacking)
+                             : memory_->grow(part, owner_of(part), ranges.back().second, lacking);
     made[p] = mine.ok();
   }
   Status agreed;
   if (!change.made[0].empty() || !change.made[1].empty())
-    agreed = agree_on_memory(taker, std::move(mine), lacking);
+    agreed = agree_on_memory(requester, std::move(mine), lacking);
   if (!agreed.ok()) take_back(change.made, made);
   set_room();
   look_if_ready();
@@ -121,9 +122,9 @@ void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
   for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const auto p = static_cast<size_t>(part);
     if (there[p] && !memory_->sparse() && !ranges[p].empty())
-      memory_->cut(part, host_of(part), ranges[p].front().first);
+      memory_->cut(part, owner_of(part), ranges[p].front().first);
     for (const auto& [begin, end] : ranges[p]) {
-      if (there[p] && memory_->sparse()) memory_->give_back(part, host_of(part), begin, end);
+      if (there[p] && memory_->sparse()) memory_->give_back(part, owner_of(part), begin, end);
       region(part).give_up(begin, end, position);
     }
   }
@@ -139,11 +140,11 @@ void HostPool::add_growth(PartKind part, MemoryChange* change) {
   change->made[static_cast<size_t>(part)] = {{exists, memory_->rounded(extent, room)}};
 }
 
-Status HostPool::grow(PartKind part, const Taker& taker) {
+Status HostPool::grow(PartKind part, const Requester& requester) {
   MemoryChange change;
   add_growth(part, &change);
   uint64_t lacking = 0;
-  return carry_out(change, taker, &lacking);
+  return carry_out(change, requester, &lacking);
 }
 
 }  // namespace fsccl

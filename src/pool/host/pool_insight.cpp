@@ -7,7 +7,7 @@ namespace fsccl {
 
 // Publishes figures of the regions, which only the thread of the pool's program may read. A step
 // that goes by its table only adds hits, which are published when the step ends.
-void HostPool::publish() {
+void HostPool::update_figures() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
   };
@@ -28,7 +28,7 @@ void HostPool::look_if_ready() {
   for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const auto p = static_cast<size_t>(part);
     const int host =
-        part == PartKind::shared ? shared_host_.load(std::memory_order_relaxed) : rank();
+        part == PartKind::shared ? shared_owner_.load(std::memory_order_relaxed) : rank();
     const uint64_t needed = memory_->sparse() ? region(part).plan_bytes() : region(part).extent();
     ready_[p] = !watch_ && !mend_due_ && host >= 0 && memory_->whole(part) >= needed;
     if (ready_[p]) base_[p] = location(part, host, 0);
@@ -40,7 +40,7 @@ void HostPool::stats(fsccl_pool_stats_t* out) const {
   fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;
   s.size = out->size;
   s.limit_bytes = memory_->limit();
-  const bool hosts_shared = shared_host_ == comm_.rank();
+  const bool hosts_shared = shared_owner_ == comm_.rank();
   s.shared_reserved_bytes = hosts_shared ? memory_->extent(PartKind::shared) : 0;
   s.reserved_bytes =
       memory_->extent(PartKind::own) + memory_->extent(PartKind::local) + s.shared_reserved_bytes;
@@ -82,7 +82,7 @@ Status HostPool::snapshot(const std::string& path) const {
   fsccl_pool_stats_t now = FSCCL_POOL_STATS_INIT;
   stats(&now);
   SnapshotFacts facts = pool_report::facts_of(comm_, name_, now);
-  facts.shared_host = static_cast<uint64_t>(std::max(shared_host_.load(), 0));
+  facts.shared_host = static_cast<uint64_t>(std::max(shared_owner_.load(), 0));
   facts.dry_run = dry_run_;
   facts.reserved_here = {now.shared_reserved_bytes, memory_->extent(PartKind::own),
                          memory_->extent(PartKind::local)};

@@ -21,8 +21,8 @@ Status PoolMemory::refuse_slot(uint64_t bytes) const {
               name_, rank_, bytes, whose_slots(), limits_.slots, holders());
 }
 
-Status PoolMemory::grow(PartKind part, int host, uint64_t extent, uint64_t* lacking) {
-  return grow_to(part, host, [extent] { return extent; }, lacking);
+Status PoolMemory::grow(PartKind part, int owner, uint64_t extent, uint64_t* lacking) {
+  return grow_to(part, owner, [extent] { return extent; }, lacking);
 }
 
 Status PoolMemory::grow_blocks(uint64_t extent) {
@@ -32,14 +32,14 @@ Status PoolMemory::grow_blocks(uint64_t extent) {
   return grow_to(PartKind::local, rank_, wanted, &lacking);
 }
 
-Status PoolMemory::grow_to(PartKind part, int host, const std::function<uint64_t()>& wanted,
+Status PoolMemory::grow_to(PartKind part, int owner, const std::function<uint64_t()>& wanted,
                            uint64_t* lacking) {
   const auto more = [&] {
     const uint64_t extent = wanted(), exists = this->extent(part);
     return extent - std::min(extent, exists);
   };
   const auto take = [&](uint64_t bytes, Lock& lock) {
-    if (!source_ || host != rank_ || dry_run_) return extend(part, host, bytes);
+    if (!source_ || owner != rank_ || dry_run_) return extend(part, owner, bytes);
     lock.unlock();
     Status status = extend_by_source(part, bytes);
     lock.lock();
@@ -48,12 +48,12 @@ Status PoolMemory::grow_to(PartKind part, int host, const std::function<uint64_t
   return ask({more, take}, lacking);
 }
 
-Status PoolMemory::make(PartKind part, int host, const BackedBytes::Ranges& ranges,
+Status PoolMemory::make(PartKind part, int owner, const BackedBytes::Ranges& ranges,
                         uint64_t* lacking) {
   uint64_t wanted = 0;
   for (const auto& [begin, end] : ranges) wanted += end - begin;
   const auto take = [&](uint64_t, Lock&) {
-    FSCCL_TRY(make_ranges(part, host, ranges));
+    FSCCL_TRY(make_ranges(part, owner, ranges));
     wanted = 0;
     return success();
   };
@@ -89,17 +89,17 @@ Status PoolMemory::ask(const Demand& demand, uint64_t* lacking) {
   }
 }
 
-Status PoolMemory::make_ranges(PartKind part, int host, const BackedBytes::Ranges& ranges) {
+Status PoolMemory::make_ranges(PartKind part, int owner, const BackedBytes::Ranges& ranges) {
   for (size_t i = 0; i < ranges.size() && !dry_run_; i++) {
     const auto& [begin, end] = ranges[i];
-    Status status = arena_.reserve(host, part_begin(part) + begin, end - begin, prefault_);
+    Status status = arena_.reserve(owner, part_begin(part) + begin, end - begin, prefault_);
     if (status.ok()) continue;
     for (i++; i-- > 0;)
-      arena_.release(host, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
+      arena_.release(owner, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
     return status;
   }
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
-  const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
+  const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(owner) + part_begin(part));
   for (const auto& [begin, end] : ranges) {
     backed.made(begin, end);
     if (journal_)
@@ -114,29 +114,29 @@ Status PoolMemory::make_ranges(PartKind part, int host, const BackedBytes::Range
   return success();
 }
 
-void PoolMemory::give_back(PartKind part, int host, uint64_t begin, uint64_t end) {
+void PoolMemory::give_back(PartKind part, int owner, uint64_t begin, uint64_t end) {
   const std::lock_guard lock(mutex_);
-  if (!dry_run_) arena_.release(host, part_begin(part) + begin, end - begin);
+  if (!dry_run_) arena_.release(owner, part_begin(part) + begin, end - begin);
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
   backed.given_back(begin, end);
   given_back_[static_cast<size_t>(part)] += end - begin;
   // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
-  const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
+  const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(owner) + part_begin(part));
   if (journal_)
     journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kReleased,
                       begin, end - begin);
 }
 
-Status PoolMemory::extend(PartKind part, int host, uint64_t more) {
+Status PoolMemory::extend(PartKind part, int owner, uint64_t more) {
   const uint64_t exists = extent(part);
-  if (!dry_run_) FSCCL_TRY(arena_.reserve(host, part_begin(part) + exists, more, prefault_));
+  if (!dry_run_) FSCCL_TRY(arena_.reserve(owner, part_begin(part) + exists, more, prefault_));
   // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(exists + more, std::memory_order_release);
   growths_++;
   if (journal_)
     journal_->grown(static_cast<size_t>(part),
-                    reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part)), more);
+                    reinterpret_cast<uint64_t>(arena_.region(owner) + part_begin(part)), more);
   FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} to {}", name_, more,
             kPartNames[static_cast<size_t>(part)], exists + more);
   return success();
@@ -194,12 +194,12 @@ bool PoolMemory::exceeds(PartKind part, uint64_t extent) const {
   return this->extent(part) > std::min(round_up(extent, kGrowth), part_bytes_);
 }
 
-uint64_t PoolMemory::cut(PartKind part, int host, uint64_t kept) {
+uint64_t PoolMemory::cut(PartKind part, int owner, uint64_t kept) {
   std::unique_lock lock(mutex_);
   const uint64_t exists = this->extent(part);
   kept = std::min(kept, exists);
   const uint64_t released = exists - kept;
-  if (released && !dry_run_) arena_.release(host, part_begin(part) + kept, released);
+  if (released && !dry_run_) arena_.release(owner, part_begin(part) + kept, released);
   // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(kept, std::memory_order_release);
   given_back_[static_cast<size_t>(part)] += released;

@@ -73,13 +73,13 @@ class PoolMemory {
   const BackedBytes& backed(PartKind part) const { return backed_[static_cast<size_t>(part)]; }
   // Makes ranges of a sparse part exist, all or none; *lacking: when it fails, how many bytes less
   // would have been enough, as far as this rank can know. Gives one back.
-  Status make(PartKind part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking);
-  void give_back(PartKind part, int host, uint64_t begin, uint64_t end);
+  Status make(PartKind part, int owner, const BackedBytes::Ranges& ranges, uint64_t* lacking);
+  void give_back(PartKind part, int owner, uint64_t begin, uint64_t end);
 
   uint64_t part_begin(PartKind part) const { return static_cast<uint64_t>(part) * part_bytes_; }
   // Makes the first `extent` bytes, whole pages, of slots that are not sparse exist, in the region
-  // of arena rank `host`; *lacking as with make().
-  Status grow(PartKind part, int host, uint64_t extent, uint64_t* lacking);
+  // of arena rank `owner`; *lacking as with make().
+  Status grow(PartKind part, int owner, uint64_t extent, uint64_t* lacking);
   // Makes the first `extent` bytes of blocks exist.
   Status grow_blocks(uint64_t extent);
   // Bytes that slots may take in all, and how far a part of slots may reach beside another one of
@@ -100,10 +100,10 @@ class PoolMemory {
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
   // Gives back what lies above the first `extent` bytes of the part, rounded up to whole huge
   // pages; returns how much that was.
-  uint64_t shrink(PartKind part, int host, uint64_t extent) {
-    return cut(part, host, round_up(extent, kGrowth));
+  uint64_t shrink(PartKind part, int owner, uint64_t extent) {
+    return cut(part, owner, round_up(extent, kGrowth));
   }
-  uint64_t cut(PartKind part, int host, uint64_t kept);  // the same to the byte
+  uint64_t cut(PartKind part, int owner, uint64_t kept);  // the same to the byte
   // More of the part exists than growing to `extent` would make.
   bool exceeds(PartKind part, uint64_t extent) const;
   uint64_t extent(PartKind part) const {
@@ -127,11 +127,11 @@ class PoolMemory {
     std::function<Status(uint64_t, Lock&)> take;  // them
   };
   Status ask(const Demand& demand, uint64_t* lacking);
-  Status grow_to(PartKind part, int host, const std::function<uint64_t()>& wanted,
+  Status grow_to(PartKind part, int owner, const std::function<uint64_t()>& wanted,
                  uint64_t* lacking);
-  Status make_ranges(PartKind part, int host, const BackedBytes::Ranges& ranges);
-  Status extend(PartKind part, int host, uint64_t more);  // under the lock
-  Status extend_by_source(PartKind part, uint64_t more);  // without
+  Status make_ranges(PartKind part, int owner, const BackedBytes::Ranges& ranges);
+  Status extend(PartKind part, int owner, uint64_t more);  // under the lock
+  Status extend_by_source(PartKind part, uint64_t more);   // without
   void give_to_source(PartKind part, uint64_t from, uint64_t bytes);
   uint64_t slots() const { return extent(PartKind::shared) + extent(PartKind::own); }
   uint64_t held() const { return slots() + extent(PartKind::local); }

@@ -34,7 +34,7 @@ HostPool::MemoryChange HostPool::backing(PartKind part, uint64_t begin, uint64_t
 }
 
 // Where a rank lacks memory, all ranks give back as much of what is no slot's, and try once more.
-Status HostPool::back(PartKind part, Slot* slot, uint64_t bytes, const Taker& taker) {
+Status HostPool::back(PartKind part, Slot* slot, uint64_t bytes, const Requester& requester) {
   const uint64_t begin = slot->offset, end = begin + bytes;
   if (end <= memory_->backed(part).whole()) return success();
   uint64_t most = memory_->most_slots();
@@ -46,8 +46,10 @@ Status HostPool::back(PartKind part, Slot* slot, uint64_t bytes, const Taker& ta
       for (const auto& [from, to] : change.made[p]) exist += to - from;
       for (const auto& [from, to] : change.given_back[p]) exist -= to - from;
     }
-    Status status = carry_out(change, taker, &lacking);
-    if (again) slot->free_since = std::max(slot->free_since, region(part).given_back(begin, end));
+    Status status = carry_out(change, requester, &lacking);
+    if (again)
+      slot->release_position =
+          std::max(slot->release_position, region(part).given_back(begin, end));
     const uint64_t live = shared_->live() + own_->live();
     if (status.ok() || !lacking || again || exist < live + lacking) return status;
     most = exist - lacking;
@@ -86,12 +88,12 @@ Status HostPool::plan_mending(MemoryChange* change) {
 
 // By all ranks that take the next slot, before they do. Where there is too little memory, bytes go
 // on to exist where slots lie.
-Status HostPool::mend(const Taker& taker) {
+Status HostPool::mend(const Requester& requester) {
   mend_due_ = torn_ = false;
   MemoryChange change;
   if (!plan_mending(&change).ok()) return success();
   uint64_t lacking = 0;
-  Status status = carry_out(change, taker, &lacking);
+  Status status = carry_out(change, requester, &lacking);
   return lacking ? success() : std::move(status);
 }
 

@@ -36,7 +36,7 @@ Status HostPool::give_back_surplus(PartKind part) {
   since.reset();
   const uint64_t position = ledger_.next();
   const uint64_t released =
-      memory_->shrink(part, part == PartKind::shared ? shared_host_.load() : rank(), extent);
+      memory_->shrink(part, part == PartKind::shared ? shared_owner_.load() : rank(), extent);
   region(part).give_up(memory_->extent(part), position);
   ledger_.done(position);
   set_room();

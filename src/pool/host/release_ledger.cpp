@@ -11,7 +11,7 @@ void ReleaseLedger::done(uint64_t position) {
   uint64_t from = line.load(std::memory_order_seq_cst);
   // nothing before it is open, and nobody else can publish it
   if (from + 1 == position) [[likely]] {
-    publish(&from, position);
+    advance_line(&from, position);
   } else {
     done_[position % kMostOpen].store(position, std::memory_order_seq_cst);
     from = line.load(std::memory_order_seq_cst);
@@ -22,12 +22,12 @@ void ReleaseLedger::done(uint64_t position) {
     uint64_t to = from;
     while (done_[(to + 1) % kMostOpen].load(std::memory_order_seq_cst) == to + 1) to++;
     if (to == from) return;
-    publish(&from, to);
+    advance_line(&from, to);
   }
 }
 
 // *from: what the line says afterwards; `to`, if it said *from.
-void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
+void ReleaseLedger::advance_line(uint64_t* from, uint64_t to) {
   if (!std::atomic_ref(line_->position)
            .compare_exchange_strong(*from, to, std::memory_order_seq_cst))
     return;

@@ -17,27 +17,27 @@ namespace fsccl {
 
 class ReleaseLedger {
  public:
-  static constexpr uint64_t kMostOpen = 4096;  // positions that may be open at once
-  static constexpr uint64_t kOfOneCall = 64;   // and as many that one call may open
+  static constexpr uint64_t kMostOpen = 4096;           // positions that may be open at once
+  static constexpr uint64_t kMostOpenedByOneCall = 64;  // and as many that one call may open
   explicit ReleaseLedger(ReleaseLine* line) : line_(line) {}
 
   // Opens and returns the next position. One thread. False from `room` while too many are open.
   uint64_t next() { return ++opened_; }
   uint64_t opened() const { return opened_; }
-  bool room() const { return opened_ - published() < kMostOpen - kOfOneCall; }
-  uint64_t published() const { return line_->reached(); }
+  bool room() const { return opened_ - released() < kMostOpen - kMostOpenedByOneCall; }
+  uint64_t released() const { return line_->reached(); }
   void done(uint64_t position);
   // Marks the position that was opened last as done; the thread that opened it calls this. No later
   // position can be done yet, so if all earlier positions are done, no other thread writes the
   // line. A reader of the line sees the writes of other threads before their own positions.
   void done_last() {
-    if (published() + 1 != opened_) [[unlikely]]
+    if (released() + 1 != opened_) [[unlikely]]
       return done(opened_);
     line_->reach(opened_);
   }
 
  private:
-  void publish(uint64_t* from, uint64_t to);
+  void advance_line(uint64_t* from, uint64_t to);
 
   ReleaseLine* line_;
   uint64_t opened_ = 0;

@@ -139,7 +139,7 @@ class HostUnit final : public Unit {
   HostPool& pool_;
   Engine* apart_ = nullptr;  // the engine that makes the sums of gradients, if they are made apart
   SlotSet slots_, writable_slots_, grads_;
-  int pool_host_ = 0;               // pool rank that hosts the shared slot
+  int shared_owner_ = 0;            // pool rank that hosts the shared slot
   std::unique_ptr<HostSpan> span_;  // null: on one host
 
   PlannedUnit unshard_plan_, writable_plan_, kept_plan_;

@@ -6,11 +6,11 @@
 
 namespace fsccl {
 
-SlotSet::SlotSet(HostPool& pool, PartKind part, int host_rank, uint64_t unit_key, Role role,
+SlotSet::SlotSet(HostPool& pool, PartKind part, int owner_rank, uint64_t unit_key, Role role,
                  std::vector<uint64_t> bytes)
     : pool_(&pool),
       part_(part),
-      host_rank_(host_rank),
+      owner_rank_(owner_rank),
       unit_key_(unit_key),
       role_(role),
       bytes_(std::move(bytes)),
@@ -22,30 +22,30 @@ uint64_t SlotSet::total_bytes() const {
   return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0});
 }
 
-Result<uint64_t> SlotSet::take(size_t k, const HostPool::Taker& taker) {
-  uint64_t free_since = 0;
+Result<uint64_t> SlotSet::take(size_t k, const HostPool::Requester& requester) {
+  uint64_t release_position = 0;
   if (bytes_[k]) {
     FSCCL_ASSIGN(const HostPool::Slot slot,
-                 pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), taker));
+                 pool_->take(part_, owner_rank_, name(k), bytes_[k], stable(), requester));
     offset_[k] = slot.offset;
-    free_since = slot.free_since;
+    release_position = slot.release_position;
   }
   held_[k] = true;
   held_count_++;
-  return free_since;
+  return release_position;
 }
 
-Result<uint64_t> SlotSet::take_all(const HostPool::Taker& taker) {
-  uint64_t free_since = 0;
+Result<uint64_t> SlotSet::take_all(const HostPool::Requester& requester) {
+  uint64_t release_position = 0;
   for (size_t k = 0; k < size(); k++) {
-    Result<uint64_t> taken = take(k, taker);
+    Result<uint64_t> taken = take(k, requester);
     if (!taken.ok()) {
       abandon();
       return taken;
     }
-    free_since = std::max(free_since, taken.value());
+    release_position = std::max(release_position, taken.value());
   }
-  return free_since;
+  return release_position;
 }
 
 Status SlotSet::give_back(size_t k, uint64_t position) {

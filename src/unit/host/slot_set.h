@@ -16,12 +16,12 @@ class SlotSet {
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
-  SlotSet(HostPool& pool, PartKind part, int host_rank, uint64_t unit_key, Role role,
+  SlotSet(HostPool& pool, PartKind part, int owner_rank, uint64_t unit_key, Role role,
           std::vector<uint64_t> bytes);
 
   size_t size() const { return bytes_.size(); }
   PartKind part() const { return part_; }
-  int host_rank() const { return host_rank_; }
+  int owner_rank() const { return owner_rank_; }
   bool stable() const { return role_ == Role::parameters; }
   uint64_t key(size_t k) const {
     return unit_key_ << kIndexBits | k << 1 | (role_ == Role::gradients ? 1 : 0);
@@ -32,8 +32,8 @@ class SlotSet {
   bool any_held() const { return held_count_ > 0; }
 
   // The position that every rank must have released before the slot is written.
-  Result<uint64_t> take(size_t k, const HostPool::Taker& taker);
-  Result<uint64_t> take_all(const HostPool::Taker& taker);  // none is held; all or none
+  Result<uint64_t> take(size_t k, const HostPool::Requester& requester);
+  Result<uint64_t> take_all(const HostPool::Requester& requester);  // none is held; all or none
   Status give_back(size_t k, uint64_t position);
   Status give_back_all(uint64_t position);  // that are held
   void abandon();                           // gives back what is held, which this rank uses no more
@@ -44,12 +44,12 @@ class SlotSet {
 
   // Offset and address of a slot that was taken.
   uint64_t offset(size_t k) const { return offset_[k]; }
-  std::byte* base(size_t k) const { return pool_->address(part_, host_rank_, offset_[k]); }
+  std::byte* base(size_t k) const { return pool_->address(part_, owner_rank_, offset_[k]); }
 
  private:
   HostPool* pool_ = nullptr;
   PartKind part_{};
-  int host_rank_ = 0;
+  int owner_rank_ = 0;
   uint64_t unit_key_ = 0;
   Role role_{};
   const HostPool::SlotName& name(size_t k) {

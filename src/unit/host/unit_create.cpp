@@ -19,7 +19,7 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   FSCCL_ASSIGN(unit->definition_, UnitDefinition::make(unit->spec_));
   unit->key_ = unit->pool().next_unit_key();
   if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&unit->definition_.unshard_shape));
-  unit->pool_host_ = unit->pool().rank_of_job(unit->host_comm().job_rank(0));
+  unit->shared_owner_ = unit->pool().rank_of_job(unit->host_comm().job_rank(0));
   unit->make_slots();
   unit->make_plans(unit->definition_.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
@@ -41,7 +41,7 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   unit->pool().units.emplace(unit->key_, [u = unit.get()] { return u->holdings(); });
   Status placed = unit->place_shards();
   if (placed.ok() && unit->copies_on_write())
-    placed = unit->pool().make_private_view(unit->pool_host_);
+    placed = unit->pool().make_private_view(unit->shared_owner_);
   if (placed.ok()) placed = unit->make_sums_apart();
   FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   unit->make_tables();
@@ -106,8 +106,9 @@ void HostUnit::make_slots() {
   if (shared())
     writable_slots_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::parameters,
                               definition_.wire_map.slots);
-  slots_ = SlotSet(pool(), shared() ? PartKind::shared : PartKind::own, shared() ? pool_host_ : own,
-                   key_, SlotSet::Role::parameters, definition_.wire_map.slots);
+  slots_ =
+      SlotSet(pool(), shared() ? PartKind::shared : PartKind::own, shared() ? shared_owner_ : own,
+              key_, SlotSet::Role::parameters, definition_.wire_map.slots);
   grads_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::gradients,
                    definition_.grad_map.slots);
   reduced_.resize(grads_.size());

@@ -98,10 +98,10 @@ Status HostUnit::take_grad_slot(size_t k) {
   if (grads_.held(k)) return success();
   // it may still read the bindings that will change
   FSCCL_TRY(finish(summing(), reduced_[k].sequence));
-  HostPool::Taker taker{comm(), {}};
-  fill_fingerprint(&taker.what, OpCode::reduce_grads, layout().total(), 0);
-  FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
-  FSCCL_TRY(wait_released(free_since));
+  HostPool::Requester requester{comm(), {}};
+  fill_fingerprint(&requester.operation, OpCode::reduce_grads, layout().total(), 0);
+  FSCCL_ASSIGN(const uint64_t release_position, grads_.take(k, requester));
+  FSCCL_TRY(wait_released(release_position));
   if (pool().watch() && grads_.bytes(k))
     pool().watch()->opened(PartKind::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write,
                            true);

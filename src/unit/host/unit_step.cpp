@@ -86,10 +86,10 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
   uint64_t released = slot_released_;
   if (!beside) kept_slot_.idle_since = 0;
   if (!slots.any_held()) {
-    HostPool::Taker taker{comm(), {}};
-    fill_fingerprint(&taker.what, OpCode::unshard, layout().total(),
+    HostPool::Requester requester{comm(), {}};
+    fill_fingerprint(&requester.operation, OpCode::unshard, layout().total(),
                      static_cast<uint8_t>(writable ? 1 : 0));
-    FSCCL_ASSIGN(released, slots.take_all(taker));
+    FSCCL_ASSIGN(released, slots.take_all(requester));
   }
 
   for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
@@ -129,7 +129,7 @@ Completion HostUnit::gathered(Operation& op) {
 // Returns where the caller sees a slot of the present parameters.
 std::byte* HostUnit::seen_slot(size_t k) {
   const SlotSet& slots = present_slots();
-  return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k))
+  return copies_on_write() && !writable_ ? pool().private_address(shared_owner_, slots.offset(k))
                                          : pool().seen(slots.base(k));
 }
 
@@ -144,7 +144,7 @@ Status HostUnit::check_zones() {
 // Drops this rank's writes to slots which it shares with others.
 void HostUnit::drop_writes() {
   for (size_t k = 0; copies_on_write() && k < slots_.size(); k++)
-    if (slots_.held(k)) pool().drop_writes(pool_host_, slots_.offset(k), slots_.bytes(k));
+    if (slots_.held(k)) pool().drop_writes(shared_owner_, slots_.offset(k), slots_.bytes(k));
 }
 
 Status HostUnit::give_back_params() {
@@ -172,7 +172,7 @@ Status HostUnit::give_back_param(size_t index) {
   const size_t k = slot_of(index);
   if (finished.ok()) finished = slots.intact(k);
   if (copies_on_write() && !writable_)
-    pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
+    pool().drop_writes(shared_owner_, slots.offset(k), slots.bytes(k));
   const uint64_t position = pool().open_position();
   FSCCL_TRY(slots.give_back(k, position));
   pool().done_last();

@@ -57,13 +57,13 @@ class Driver {
     const uint64_t first = grant.value().offset / kPage, pages = (event.bytes + kPage - 1) / kPage;
     ASSERT_EQ(grant.value().offset % kPage, 0U);
     ASSERT_LE(first + pages, holder_.size());
-    uint64_t free_since = 0;
+    uint64_t release_position = 0;
     for (uint64_t page = first; page < first + pages; ++page) {
       ASSERT_EQ(holder_[page], kNobody) << "page " << page << " is granted twice";
       holder_[page] = event.key;
-      free_since = std::max(free_since, given_back_[page]);
+      release_position = std::max(release_position, given_back_[page]);
     }
-    ASSERT_EQ(grant.value().free_since, free_since);
+    ASSERT_EQ(grant.value().release_position, release_position);
     ASSERT_TRUE(region.holds(event.key));
     ASSERT_GE(region.extent(), grant.value().offset + pages * kPage);
     offsets.push_back(grant.value().offset);
