@@ -25,15 +25,15 @@ fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op) {
 Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
     : whole_(whole),
       at_(hosts),
-      seats_(hosts.seats()),
-      seat_(hosts.seat()),
+      places_(hosts.places()),
+      own_place_(hosts.own_place()),
       host_(&hosts.host()),
       lane_(hosts.lane()),
       mode_(config()->hierarchy),
       sums_(config()->reproducible == Reproducible::kRun) {
-  nothing_.name = "by_hosts";
-  nothing_.rank = whole.rank();
-  nothing_.ranks = whole.size();
+  empty_plan_.name = "by_hosts";
+  empty_plan_.rank = whole.rank();
+  empty_plan_.ranks = whole.size();
 }
 
 bool Hierarchy::takes(const CollectiveCall& call) const {
@@ -42,7 +42,7 @@ bool Hierarchy::takes(const CollectiveCall& call) const {
   if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_))
     return false;
   return call.count ||
-         (call.counts && std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0}));
+         (call.counts && std::accumulate(call.counts, call.counts + places_.size(), uint64_t{0}));
 }
 
 HostsChoice Hierarchy::choose(const CollectiveCall& call, const Shape& shape) const {
@@ -57,7 +57,7 @@ bool Hierarchy::takes(const ListCall& call) const {
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     const size_t* const end =
-        tensor.counts + (call.kind == ListKind::broadcast ? 1 : seats_.size());
+        tensor.counts + (call.kind == ListKind::broadcast ? 1 : places_.size());
     bytes += std::accumulate(tensor.counts, end, uint64_t{0}) * dtype_size(tensor.dtype);
   }
   return bytes && (mode_ == HierarchyMode::kOn || bytes >= kFromBytes);
@@ -71,7 +71,7 @@ void Hierarchy::parts_of(const CollectiveCall& call) {
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
   parts_.clear();
-  for (size_t rank = 0, begin = 0; rank < seats_.size(); rank++) {
+  for (size_t rank = 0, begin = 0; rank < places_.size(); rank++) {
     const size_t count = call.counts ? call.counts[rank] : call.count;
     if (call.displacements) begin = call.displacements[rank];
     std::byte* const all = (gather ? output : input) + begin * dtype_size(call.dtype);
@@ -91,7 +91,7 @@ void Hierarchy::parts_of(const ListCall& call) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     auto* all = static_cast<std::byte*>(gather ? tensor.recv : tensor.send);
     auto* const mine = static_cast<std::byte*>(gather ? tensor.send : tensor.recv);
-    for (size_t rank = 0; rank < seats_.size(); rank++) {
+    for (size_t rank = 0; rank < places_.size(); rank++) {
       const size_t count = tensor.counts[rank];
       if (count)
         parts_.push_back({rank, t, count, tensor.dtype, partial_dtype(tensor.dtype, call.reduction),
@@ -164,7 +164,7 @@ Status Hierarchy::stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduct
       call.dtype = held.dtype;
       counts_[held.holder] = held.count;
       displacements_[held.holder] = static_cast<size_t>(held.at - base) / dtype_size(held.dtype);
-      if (held.holder == seat_.host) own = held.own;
+      if (held.holder == own_place_.host) own = held.own;
     }
     if (!some) return success();
     call.op = gather ? OpCode::all_gather_v : OpCode::reduce_scatter_v;
@@ -194,7 +194,7 @@ Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* stat
   fingerprint.op = op;
   fingerprint.count = count;
   FSCCL_TRY(whole_.engine().acquire(&operation, OperationSettings{}, fingerprint));
-  operation->plan = &nothing_;
+  operation->plan = &empty_plan_;
   follow(*operation, false);
   return whole_.engine().submit(*operation, wait, state);
 }

@@ -77,7 +77,7 @@ class Hierarchy {
   void parts_of(const ListCall& call);
   size_t lane_of(const Part& part) const { return at_.lane_of(part.rank); }
   bool carried(const Part& part) const {
-    return seats_[part.rank].host == seat_.host && seats_[part.rank].place >= at_.lanes();
+    return places_[part.rank].host == own_place_.host && places_[part.rank].index >= at_.lanes();
   }
   uint64_t place_partials();
 
@@ -104,8 +104,8 @@ class Hierarchy {
 
   Communicator& whole_;
   const Hosts& at_;
-  const std::vector<Hosts::Position>& seats_;  // by rank
-  const Hosts::Position seat_;                 // seat of this rank
+  const std::vector<Hosts::Place>& places_;  // by rank
+  const Hosts::Place own_place_;
   Communicator* const host_;
   Communicator* const lane_;  // null on a rank without one
   const HierarchyMode mode_;
@@ -118,7 +118,7 @@ class Hierarchy {
   std::vector<fsccl_tensor_t> tensors_;         // tensors of a stage
   std::vector<fsccl_dtype_t> received_;         // received types of a stage, by tensor
   std::vector<std::byte> scratch_;              // sums
-  Plan nothing_;
+  Plan empty_plan_;
 };
 
 }  // namespace fsccl

@@ -60,19 +60,19 @@ void Hierarchy::hold(Join join, Use use) {
 
 // plain: the output of a call that is no list.
 Status Hierarchy::gather(std::byte* plain) {
-  const bool carries = at_.host_size() > at_.lanes();
-  if (carries) {
+  const bool has_laneless_ranks = at_.host_size() > at_.lanes();
+  if (has_laneless_ranks) {
     hold(Join::holders, [&](const Part& part, Held& held) {
-      held.holder = seats_[part.rank].place;
-      return seats_[part.rank].host == seat_.host;
+      held.holder = places_[part.rank].index;
+      return places_[part.rank].host == own_place_.host;
     });
     FSCCL_TRY(stage_list(*host_, ListKind::all_gather));
   }
   if (lane_) {
     hold(Join::holders, [&](const Part& part, Held& held) {
-      held.holder = seats_[part.rank].host;
+      held.holder = places_[part.rank].host;
       if (!held.own) held.own = part.at;
-      return lane_of(part) == seat_.place;
+      return lane_of(part) == own_place_.index;
     });
     FSCCL_TRY(plain ? stage_rounds(ListKind::all_gather, plain)
                     : stage_list(*lane_, ListKind::all_gather));
@@ -80,7 +80,7 @@ Status Hierarchy::gather(std::byte* plain) {
   hold(Join::all, [&](const Part& part, Held& held) {
     held.holder = lane_of(part);
     held.own = part.at;
-    return !(carries && seats_[part.rank].host == seat_.host);
+    return !(has_laneless_ranks && places_[part.rank].host == own_place_.host);
   });
   return stage_list(*host_, ListKind::all_gather);
 }
@@ -90,7 +90,7 @@ uint64_t Hierarchy::place_partials() {
   uint64_t bytes = 0;
   size_t tensor = SIZE_MAX;
   for (Part& part : parts_) {
-    if (!lane_ || lane_of(part) != seat_.place) continue;
+    if (!lane_ || lane_of(part) != own_place_.index) continue;
     if (part.tensor != tensor) bytes = round_up_line(bytes);
     tensor = part.tensor;
     part.partial = bytes;
@@ -123,11 +123,11 @@ Status Hierarchy::reduce_scatter(fsccl_op_t reduction, bool plain) {
   FSCCL_TRY(stage_list(*host_, ListKind::reduce_scatter, first_sum(reduction)));
   if (lane_) {
     hold(Join::holders, [&](const Part& part, Held& held) {
-      held.holder = seats_[part.rank].host;
+      held.holder = places_[part.rank].host;
       held.at = at(scratch_.data(), part.partial);
       held.dtype = part.partial_dtype;
       if (!held.own) held.own = at(scratch_.data(), part.result);
-      return lane_of(part) == seat_.place;
+      return lane_of(part) == own_place_.index;
     });
     FSCCL_TRY(plain && !widens
                   ? stage_rounds(ListKind::reduce_scatter, scratch_.data(), last_sum(reduction))
@@ -155,7 +155,7 @@ Status Hierarchy::all_reduce(const CollectiveCall& call) {
     return success();
   }
   cut(call.count, call.dtype);
-  std::byte* const own = at(call.output, displacements_[seat_.place] * dtype_size(call.dtype));
+  std::byte* const own = at(call.output, displacements_[own_place_.index] * dtype_size(call.dtype));
   CollectiveCall stage = call;
   stage.op = OpCode::reduce_scatter_v;
   stage.output = own;
@@ -166,7 +166,7 @@ Status Hierarchy::all_reduce(const CollectiveCall& call) {
   FSCCL_TRY(on(*host_, stage));
   stage = call;
   stage.input = stage.output = own;
-  stage.count = counts_[seat_.place];
+  stage.count = counts_[own_place_.index];
   stage.reduction = last_sum(call.reduction);
   if (stage.count) FSCCL_TRY(on(*lane_, stage, true));
   return gather_cut(call, own);
@@ -179,8 +179,8 @@ Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
   const uint64_t size = dtype_size(call.dtype);
   cut(call.count, call.dtype);
   const std::vector<size_t> lane_counts = counts_, lane_displacements = displacements_;
-  const uint64_t count = counts_[seat_.place];
-  std::byte* const own = at(call.output, displacements_[seat_.place] * size);
+  const uint64_t count = counts_[own_place_.index];
+  std::byte* const own = at(call.output, displacements_[own_place_.index] * size);
   FSCCL_TRY(reserve_scratch(count * dtype_size(wide)));
   const fsccl_tensor_t inside = {const_cast<void*>(call.input), scratch_.data(), lane_counts.data(),
                                  call.dtype};
@@ -196,7 +196,7 @@ Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
       displacements_[host] = share.begin;
       counts_[host] = share.count;
     }
-    std::byte* const share = own + displacements_[seat_.host] * size;
+    std::byte* const share = own + displacements_[own_place_.host] * size;
     const fsccl_tensor_t across = {scratch_.data(), share, counts_.data(), wide};
     stage = {&across, 1, ListKind::reduce_scatter, last_sum(call.reduction)};
     stage.received = &call.dtype;
@@ -229,25 +229,25 @@ Status Hierarchy::gather_cut(const CollectiveCall& call, const std::byte* own) {
 
 Status Hierarchy::broadcast(const CollectiveCall& call) {
   cut(call.count, call.dtype);
-  const Hosts::Position root = seats_[static_cast<size_t>(call.root)];
-  const bool with_root = seat_.host == root.host;
+  const Hosts::Place root = places_[static_cast<size_t>(call.root)];
+  const bool with_root = own_place_.host == root.host;
   CollectiveCall stage = call;
-  stage.root = static_cast<int>(root.place);
+  stage.root = static_cast<int>(root.index);
   if (with_root) FSCCL_TRY(on(*host_, stage));
-  std::byte* const own = at(call.output, displacements_[seat_.place] * dtype_size(call.dtype));
+  std::byte* const own = at(call.output, displacements_[own_place_.index] * dtype_size(call.dtype));
   stage.output = own;
-  stage.count = counts_[seat_.place];
+  stage.count = counts_[own_place_.index];
   stage.root = static_cast<int>(root.host);
   if (stage.count) FSCCL_TRY(on(*lane_, stage));
   return with_root ? success() : gather_cut(call, own);
 }
 
 Status Hierarchy::broadcast(const ListCall& call) {
-  const Hosts::Position root = seats_[static_cast<size_t>(call.root)];
-  const bool with_root = seat_.host == root.host;
+  const Hosts::Place root = places_[static_cast<size_t>(call.root)];
+  const bool with_root = own_place_.host == root.host;
   if (with_root)
     FSCCL_TRY(on(*host_, ListCall{call.tensors, call.count, call.kind, FSCCL_SUM,
-                                  static_cast<int>(root.place)}));
+                                  static_cast<int>(root.index)}));
   parts_.clear();
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
@@ -259,7 +259,8 @@ Status Hierarchy::broadcast(const ListCall& call) {
   }
   tensors_.clear();
   for (const Part& part : parts_)
-    if (part.rank == seat_.place) tensors_.push_back({nullptr, part.at, &part.count, part.dtype});
+    if (part.rank == own_place_.index)
+      tensors_.push_back({nullptr, part.at, &part.count, part.dtype});
   if (!tensors_.empty())
     FSCCL_TRY(on(*lane_, ListCall{tensors_.data(), tensors_.size(), call.kind, FSCCL_SUM,
                                   static_cast<int>(root.host)}));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kTag = 0x6869657261726368;  // tag of the subsets
 
-// The ranks of each host, hosts in the order of their first ranks.
+// Returns the ranks of each host. Hosts are in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {
   Job& job = whole.context().job();
   std::vector<uint64_t> hosts;
@@ -31,20 +31,20 @@ Result<std::unique_ptr<Hosts>> Hosts::create(Communicator& whole) {
   std::unique_ptr<Hosts> made(new Hosts);
   made->hosts_ = hosts.size();
   made->lanes_ = hosts[0].size();
-  made->seats_.resize(static_cast<size_t>(whole.size()));
+  made->places_.resize(static_cast<size_t>(whole.size()));
   for (size_t host = 0; host < hosts.size(); host++) {
     made->lanes_ = std::min(made->lanes_, hosts[host].size());
-    for (size_t place = 0; place < hosts[host].size(); place++)
-      made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
+    for (size_t index = 0; index < hosts[host].size(); index++)
+      made->places_[static_cast<size_t>(hosts[host][index])] = {host, index};
   }
-  made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
-  const std::vector<int>& mates = hosts[made->seat_.host];
+  made->own_place_ = made->places_[static_cast<size_t>(whole.rank())];
+  const std::vector<int>& mates = hosts[made->own_place_.host];
   made->host_size_ = mates.size();
   FSCCL_ASSIGN(made->host_, whole.part(mates, kTag, "ranks of a host"));
   if (hosts.size() == static_cast<size_t>(whole.size())) made->lane_ = &whole;
-  if (made->lane_ || made->seat_.place >= made->lanes_) return made;
+  if (made->lane_ || made->own_place_.index >= made->lanes_) return made;
   std::vector<int> across;
-  for (const std::vector<int>& ranks : hosts) across.push_back(ranks[made->seat_.place]);
+  for (const std::vector<int>& ranks : hosts) across.push_back(ranks[made->own_place_.index]);
   FSCCL_ASSIGN(made->made_lane_, whole.part(across, kTag + 1, "a lane between hosts"));
   made->lane_ = made->made_lane_.get();
   return made;

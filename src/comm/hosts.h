@@ -1,7 +1,7 @@
-// The parts of a communicator of several hosts: the ranks of each host, and the *lanes* between
-// hosts. There are as many lanes as the smallest host has ranks. Each lane joins the ranks with the
-// same place on their hosts, one of each host. The bytes of a rank without a lane are carried by a
-// rank of its host that has one.
+// The communicators inside a communicator of several hosts: one of the ranks of this host, and the
+// *lanes* between hosts. There are as many lanes as the smallest host has ranks. A lane has one
+// rank of each host, the rank with the same index on its host. A rank without a lane exchanges its
+// bytes with other hosts through a rank of its host that has one.
 #pragma once
 #include <memory>
 #include <vector>
@@ -14,30 +14,31 @@ class Communicator;
 
 class Hosts {
  public:
-  struct Position {
-    size_t host = 0, place = 0;
+  // A rank's place: its host, and its index among the ranks of that host.
+  struct Place {
+    size_t host = 0, index = 0;
   };
 
   // Collective over the ranks of `whole`, which lie on several hosts.
   static Result<std::unique_ptr<Hosts>> create(Communicator& whole);
   ~Hosts();
 
-  size_t count() const { return hosts_; }  // in the order of their first ranks
+  size_t count() const { return hosts_; }  // hosts are numbered in the order of their first ranks
   size_t lanes() const { return lanes_; }
-  size_t host_size() const { return host_size_; }                // ranks of this host
-  const std::vector<Position>& seats() const { return seats_; }  // by rank
-  Position seat() const { return seat_; }                        // seat of this rank
-  size_t lane_of(size_t rank) const { return seats_[rank].place % lanes_; }
+  size_t host_size() const { return host_size_; }               // ranks of this host
+  const std::vector<Place>& places() const { return places_; }  // by rank
+  Place own_place() const { return own_place_; }
+  size_t lane_of(size_t rank) const { return places_[rank].index % lanes_; }
   Communicator& host() const { return *host_; }  // communicator of the ranks of this host
-  // The lane of this rank, or null; the whole communicator where every host has one rank. The ranks
-  // of a lane are numbered by host.
+  // Returns the lane of this rank, or null if it has none. If every host has one rank, the lane is
+  // the whole communicator. The ranks of a lane are numbered by host.
   Communicator* lane() const { return lane_; }
 
  private:
   Hosts() = default;
 
-  std::vector<Position> seats_;
-  Position seat_;
+  std::vector<Place> places_;
+  Place own_place_;
   size_t hosts_ = 0, lanes_ = 0, host_size_ = 0;
   Communicator* lane_ = nullptr;
   std::unique_ptr<Communicator> host_, made_lane_;

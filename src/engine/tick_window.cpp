@@ -9,7 +9,7 @@ namespace fsccl {
 // it by a later round. Where no later one is pending, the quiet ones are dropped without a look:
 // LastHeard keeps their number below what the window needs.
 TickWindow::Round* TickWindow::next_to_confirm(uint32_t tick) {
-  if (pending_count_ == 0 || static_cast<int32_t>(left_ - tick) >= 0) return nullptr;
+  if (pending_count_ == 0 || static_cast<int32_t>(oldest_in_use_ - tick) >= 0) return nullptr;
   to_confirm_ = 0;
   const auto at = [this](uint32_t i) -> Round& {
     return rounds_[(pending_begin_ + i) % kTickWindow];

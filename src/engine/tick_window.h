@@ -5,15 +5,15 @@
 // has entered it, so every peer has left the one before (plan.h, rule 1). Lazy plans end sooner:
 // their rounds stay pending until this rank has seen every peer enter them, in order.
 //
-// Let `left_` be the tick where the last round began that this rank has seen every peer enter: the
-// peers have left all rounds before it. A round that ends before tick e begins only when left_ >= e
-// - kTickWindow. So the slot of a tick t may be written again, and its bytes in the ring used for
-// others (slot_ring.h), at t + kTickWindow. And a peer that was seen in the round at left_ has, by
-// the same rule, seen this rank in all rounds up to left_ - kTickWindow: so 2 * kTickWindow lines
-// of signals are enough. With a kTickWindow of 8, a round of the ticks 8 and 9 ends before tick 10,
-// so it begins only once every peer was seen in a round that began at tick 2 or later. Rounds of
-// quiet plans (plan.h) in which some ranks tell nothing do not count: left_ goes from one round
-// that all ranks tell of to the next.
+// Let `oldest_in_use_` be the tick where the last round began that this rank has seen every peer
+// enter: the peers have left all rounds before it. A round that ends before tick e begins only when
+// oldest_in_use_ >= e - kTickWindow. So the slot of a tick t may be written again, and its bytes in
+// the ring used for others (slot_ring.h), at t + kTickWindow. And a peer that was seen in the round
+// at oldest_in_use_ has, by the same rule, seen this rank in all rounds up to oldest_in_use_ -
+// kTickWindow: so 2 * kTickWindow lines of signals are enough. With a kTickWindow of 8, a round of
+// the ticks 8 and 9 ends before tick 10, so it begins only once every peer was seen in a round that
+// began at tick 2 or later. Rounds of quiet plans (plan.h) in which some ranks tell nothing do not
+// count: oldest_in_use_ goes from one round that all ranks tell of to the next.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -40,7 +40,7 @@ class TickWindow {
       : guard_(guard),
         checksums_(checksums),
         next_tick_(first_tick),
-        left_(first_tick),
+        oldest_in_use_(first_tick),
         heard_{first_tick},
         told_(first_tick - 1),
         placed_(first_tick - 1) {}
@@ -55,18 +55,18 @@ class TickWindow {
   // Returns true if a round that ends before `end_tick` may begin: peers have left what it reuses.
   // Else rounds up to end_tick - kTickWindow are to be confirmed first.
   bool may_begin(uint32_t end_tick) const {
-    return static_cast<int32_t>(left_ - (end_tick - kTickWindow)) >= 0;
+    return static_cast<int32_t>(oldest_in_use_ - (end_tick - kTickWindow)) >= 0;
   }
 
-  // The next pending round that every peer is to be seen to enter, until left_ has reached `tick`;
-  // null when there is none. Quiet rounds before it are confirmed with it.
+  // The next pending round that every peer is to be seen to enter, until oldest_in_use_ has reached
+  // `tick`; null when there is none. Quiet rounds before it are confirmed with it.
   Round* next_to_confirm(uint32_t tick);
   // Every peer was seen to enter the round that next_to_confirm() gave.
   void confirm();
   // Every peer was seen to enter the round that began at `tick`, behind which nothing is pending.
   void all_entered(uint32_t tick) {
-    FSCCL_INVARIANT(guard_, static_cast<int32_t>(tick - left_) >= 0);
-    left_ = tick;
+    FSCCL_INVARIANT(guard_, static_cast<int32_t>(tick - oldest_in_use_) >= 0);
+    oldest_in_use_ = tick;
   }
   uint32_t pending() const { return pending_count_; }
   const Round& pending(uint32_t i) const { return rounds_[(pending_begin_ + i) % kTickWindow]; }
@@ -127,7 +127,7 @@ class TickWindow {
   InvariantGuard& guard_;
   const bool checksums_;
   uint32_t next_tick_;
-  uint32_t left_;
+  uint32_t oldest_in_use_;
   LastHeard heard_;
   // A hash of the rounds since the last that was heard, and the calls of the first and the last of
   // the last such run.

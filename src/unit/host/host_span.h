@@ -22,10 +22,10 @@ struct HostSpan {
   std::unique_ptr<CodedSum> coded_sum;  // sums all gradients, if the unit has a codec for them
   Communicator* sums_among = nullptr;   // a lane, or all ranks; null: this rank exchanges no sums
   // the last stage of an unshard: `entered` for shared slots, `pull` for slots of one rank each
-  PlannedUnit entered, pull;
-  int carrier = 0;       // rank of the host in whose slots this rank's sums end
-  bool carries = false;  // some rank of the host has no lane
-  Plan nothing;          // the plan of an operation that ends when others have ended
+  PlannedUnit host_barrier, pull;
+  int sum_owner = 0;                // rank of the host in whose slots this rank's sums end
+  bool has_laneless_ranks = false;  // some rank of the host has no lane
+  Plan empty_plan;                  // the plan of an operation that ends when others have ended
 };
 
 }  // namespace fsccl

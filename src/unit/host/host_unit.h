@@ -142,7 +142,7 @@ class HostUnit final : public Unit {
   int shared_owner_ = 0;            // pool rank that hosts the shared slot
   std::unique_ptr<HostSpan> span_;  // null: on one host
 
-  PlannedUnit unshard_plan_, writable_plan_, kept_plan_;
+  PlannedUnit unshard_plan_, writable_plan_, barrier_plan_;
   std::vector<Binding> unshard_bindings_;
   // reductions of all gradients; for a unit by parameter then of each gradient, and of others that
   // were asked for

@@ -6,16 +6,16 @@ namespace fsccl {
 
 LaneOperation::LaneOperation(Communicator& lane, std::string name)
     : lane_(lane), self_(static_cast<size_t>(lane.rank())), name_(std::move(name)) {
-  nothing_.name = name_;
-  nothing_.rank = lane.rank();
-  nothing_.ranks = lane.size();
+  empty_plan_.name = name_;
+  empty_plan_.rank = lane.rank();
+  empty_plan_.ranks = lane.size();
 }
 
 Status LaneOperation::begin(const Fingerprint& fingerprint, Chain* chain, Then first) {
   Engine& engine = lane_.engine();
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, OperationSettings{}, fingerprint));
-  op->plan = &nothing_;
+  op->plan = &empty_plan_;
   op->owner = this;
   op->complete = first;
   chain->follow(*op);

@@ -51,7 +51,7 @@ class LaneOperation {
  private:
   static Completion plan_is_over(Operation& op);
 
-  Plan nothing_;
+  Plan empty_plan_;
   std::vector<Plan> buckets_;  // plans of the list that move() moves
   const std::vector<Plan>* running_ = nullptr;
   size_t at_plan_ = 0;  // the one of *running_ that runs

@@ -119,7 +119,7 @@ void HostUnit::make_plans(const UnitShape& shape) {
   // to that.
   unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, !span_));
   writable_plan_ = PlannedUnit(unshard_private(shape, true));
-  if (spec_.keep != FSCCL_KEEP_NONE) kept_plan_ = PlannedUnit(unshard_barrier(shape));
+  if (spec_.keep != FSCCL_KEEP_NONE) barrier_plan_ = PlannedUnit(unshard_barrier(shape));
   std::vector<size_t> params;
   for (size_t i = 0; i < count(); i++)
     if (has_grad(i) && !layout().tied(i)) params.push_back(i);

@@ -44,44 +44,44 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   span.by_hosts = settings->reproducible == Reproducible::kRun &&
                   settings->hierarchy != HierarchyMode::kOff &&
                   // else hosts have one rank each, whose gradient is the host's sum
-                  hosts->count() < hosts->seats().size();
-  const Hosts::Position seat = hosts->seat();
+                  hosts->count() < hosts->places().size();
+  const Hosts::Place own_place = hosts->own_place();
   // For each rank of the host, the ranks of the shard_comm that it acts for: itself; ranks of other
   // hosts that its lane brings; ranks whose sums go by its lane.
   std::vector<std::vector<int>> own(hosts->host_size()), brought(hosts->host_size()),
       summed(hosts->host_size());
-  span.holders.assign(hosts->seats().size(), -1);
-  for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
-    const auto [host, place] = hosts->seats()[rank];
+  span.holders.assign(hosts->places().size(), -1);
+  for (size_t rank = 0; rank < hosts->places().size(); rank++) {
+    const auto [host, index] = hosts->places()[rank];
     const size_t lane = hosts->lane_of(rank);
     const int layout_rank = static_cast<int>(rank);
-    if (host == seat.host) own[place] = {layout_rank};
+    if (host == own_place.host) own[index] = {layout_rank};
     // A codec that loses something changes what the ranks of this host hold, too.
-    if (host != seat.host || spec_.gather_codec.loses()) brought[lane].push_back(layout_rank);
+    if (host != own_place.host || spec_.gather_codec.loses()) brought[lane].push_back(layout_rank);
     summed[lane].push_back(layout_rank);
-    if (hosts->lane() && lane == seat.place) span.holders[rank] = static_cast<int>(host);
+    if (hosts->lane() && lane == own_place.index) span.holders[rank] = static_cast<int>(host);
   }
   span.sums_among = hosts->lane();
-  span.carrier = static_cast<int>(seat.place % hosts->lanes());
-  span.carries = hosts->host_size() > hosts->lanes();
-  span.nothing.name = "between_hosts";
-  span.nothing.rank = comm().rank();
-  span.nothing.ranks = comm().size();
+  span.sum_owner = static_cast<int>(own_place.index % hosts->lanes());
+  span.has_laneless_ranks = hosts->host_size() > hosts->lanes();
+  span.empty_plan.name = "between_hosts";
+  span.empty_plan.rank = comm().rank();
+  span.empty_plan.ranks = comm().size();
 
-  unshard->rank = static_cast<int>(seat.place);
+  unshard->rank = static_cast<int>(own_place.index);
   if (Communicator* const lane = hosts->lane())
     span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders,
                                    lane->size(), lane->rank());
   unshard->holds = std::move(brought);
   span.pull = PlannedUnit(unshard_pull(*unshard));
   unshard->holds = std::move(own);
-  span.entered = PlannedUnit(unshard_barrier(*unshard));
+  span.host_barrier = PlannedUnit(unshard_barrier(*unshard));
   definition_.reduce_shape.rank = unshard->rank;
   definition_.reduce_shape.holds = std::move(summed);
   if (!span.by_hosts) {
     span.sums_among = &comm();
-    span.carrier = static_cast<int>(seat.place);
-    span.carries = false;
+    span.sum_owner = static_cast<int>(own_place.index);
+    span.has_laneless_ranks = false;
     std::iota(span.holders.begin(), span.holders.end(), 0);
     return success();
   }
@@ -93,17 +93,17 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
 // rank that gets them, so that they cross in few pieces.
 void HostUnit::place_sums() {
   const HostSpan& span = *span_;
-  const auto& seats = span.hosts->seats();
+  const auto& places = span.hosts->places();
   SumOffsets& sums = definition_.reduce_shape.sums;
   sums.dtype = accumulator_of(spec_.reduce_dtype, spec_.grad_dtype);
-  sums.offset.assign(count(), std::vector<uint64_t>(seats.size()));
+  sums.offset.assign(count(), std::vector<uint64_t>(places.size()));
   const bool in_place = sums.dtype == spec_.reduce_dtype;
   const uint64_t size = dtype_size(sums.dtype);
   // For each lane, by host: the ranks of the layout whose pieces it sums.
   std::vector<std::vector<std::vector<int>>> lanes(
       span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
-  for (size_t rank = 0; rank < seats.size(); rank++)
-    lanes[span.hosts->lane_of(rank)][seats[rank].host].push_back(static_cast<int>(rank));
+  for (size_t rank = 0; rank < places.size(); rank++)
+    lanes[span.hosts->lane_of(rank)][places[rank].host].push_back(static_cast<int>(rank));
   std::vector<uint64_t> longest = definition_.grad_map.slots;
   for (const auto& of_hosts : lanes) {
     std::vector<uint64_t> end = definition_.grad_map.slots;
@@ -191,7 +191,7 @@ Status HostUnit::unshard_between_hosts(const PlannedUnit& first, bool moves, boo
                   : exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
   }
   fingerprint.flags |= 4;  // the last stage
-  const PlannedUnit& last = writable || !shared() ? span_->pull : span_->entered;
+  const PlannedUnit& last = writable || !shared() ? span_->pull : span_->host_barrier;
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 
@@ -216,13 +216,13 @@ Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSett
   else if (among)
     FSCCL_TRY(exchange(reduction.between_hosts, *among, grads_,
                        by_hosts ? OperationSettings{} : finishes, fingerprint, chain));
-  if (!span_->carries) return success();
+  if (!span_->has_laneless_ranks) return success();
   fingerprint.flags |= 4;
-  return on_host(span_->entered, reduction.bindings.data(), {}, fingerprint, chain);
+  return on_host(span_->host_barrier, reduction.bindings.data(), {}, fingerprint, chain);
 }
 
 void HostUnit::end_between_hosts(Operation& op, const Chain& chain) const {
-  op.plan = &span_->nothing;
+  op.plan = &span_->empty_plan;
   op.dry_run = pool().dry_run();
   chain.follow(op);
 }
@@ -249,7 +249,7 @@ Completion HostUnit::hosts_summed(Operation& op) {
     if (span.by_hosts) {
       const uint64_t at = reduction.bindings[unit.spec_.by_parameter ? k : 0].table_offset +
                           sums.offset[i][static_cast<size_t>(unit.comm().rank())];
-      source = unit.regions_[static_cast<size_t>(span.carrier)].mapped + at;
+      source = unit.regions_[static_cast<size_t>(span.sum_owner)].mapped + at;
       last.from = sums.dtype;
       last.scale = op.scale;
       last.divisor = op.divisor;

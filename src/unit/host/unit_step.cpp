@@ -93,7 +93,7 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
   }
 
   for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
-  const PlannedUnit& planned = kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_;
+  const PlannedUnit& planned = kept ? barrier_plan_ : writable ? writable_plan_ : unshard_plan_;
   Chain chain;
   Operation* op = nullptr;
   if (span_) FSCCL_TRY(unshard_between_hosts(planned, !kept, writable, released, &chain));

@@ -101,7 +101,7 @@ TEST_F(TickWindows, TicksDoNotGoBack) {
 TEST_F(TickWindows, PeersDoNotComeBack) {
   window_.all_entered(kFirst + 4);
   window_.all_entered(kFirst + 3);
-  expect_broken("static_cast<int32_t>(tick - left_) >= 0");
+  expect_broken("static_cast<int32_t>(tick - oldest_in_use_) >= 0");
 }
 
 TEST_F(TickWindows, NoMoreRoundsArePendingThanItHolds) {
