@@ -1,4 +1,4 @@
-// Tiny all-gather: each rank's part rides in its enter signal, so a rank is done once it has seen
+// Tiny all-gather: each rank's part travels in its enter signal, so a rank is done once it has seen
 // every peer's signal. No peer's memory is touched.
 #include "plan/build.h"
 #include "plan/collectives.h"

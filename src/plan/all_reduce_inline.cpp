@@ -1,5 +1,5 @@
-// Tiny all-reduce: each rank's input rides in its enter signal; every rank reduces all of them, in
-// rank order, so all get the same bits.
+// Tiny all-reduce: each rank's input travels in its enter signal. Every rank reduces the inputs of
+// all ranks in rank order, so all ranks get the same bits.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

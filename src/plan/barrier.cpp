@@ -1,4 +1,4 @@
-// Barrier: everybody enters.
+// Barrier: every rank enters, and waits until all others have entered.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

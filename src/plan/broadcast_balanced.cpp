@@ -1,6 +1,6 @@
-// Broadcast in which every core moves bytes: of `ranks` equal pieces of its buffer a receiver pulls
-// all but the last, and the root pushes the last one to every receiver. All move the same: (ranks -
-// 1) / ranks of the buffer.
+// Broadcast in which the cores of all ranks move bytes. The buffer has `ranks` equal pieces. Each
+// receiver pulls all pieces but the last from the root, and the root pushes the last piece to every
+// receiver. So every rank moves the same amount: (ranks - 1) / ranks of the buffer.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

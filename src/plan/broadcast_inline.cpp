@@ -1,5 +1,5 @@
-// Tiny broadcast: the bytes ride in the root's enter signal. A receiver is done when it has them;
-// the root at once.
+// Tiny broadcast: the bytes travel in the root's enter signal. A receiver's plan ends when the
+// receiver has the bytes; the root's plan ends at once.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

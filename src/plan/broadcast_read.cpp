@@ -1,7 +1,7 @@
-// Broadcast of memory that only the system reads for others: every receiver pulls the whole buffer
-// of the root, in one copy. It is the plan that a call goes on with when some buffer is private
-// memory (select/select.cpp), so it asks nothing: all ranks know where the root's buffer is,
-// because the call's first enter signals have said so. The root waits until all have read.
+// Broadcast of private memory, which peers can only read by a system call: every receiver pulls the
+// whole buffer of the root, in one copy. It is the fallback of a call in which some buffer is
+// private memory (select/select.cpp). All ranks know the address of the root's buffer already,
+// because the enter signals of the call's first plan had it. The root waits until all have read.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

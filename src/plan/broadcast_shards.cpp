@@ -1,5 +1,6 @@
-// Broadcast of all shards of a unit from one replica to the others, in place: one enter, one leave,
-// and a pull per parameter between.
+// Broadcast of all shards of a unit from one replica to the others, in place. Ranks signal once
+// when they enter and once when they have read; between these signals each rank pulls each
+// parameter.
 #include <algorithm>
 
 #include "plan/build.h"

@@ -1,5 +1,5 @@
-// The parts that builders share: a plan under construction, and the shorthand for its steps. A
-// one-rank plan gets no waits, and nothing of zero size becomes a step.
+// A Builder holds a plan under construction, and has a function for each kind of step. A plan of
+// one rank gets no waits, and a move of no bytes gets no step.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -10,14 +10,16 @@
 
 namespace fsccl {
 
-// To whole cache lines.
+// Rounds up to whole cache lines.
 inline uint64_t round_up_line(uint64_t bytes) { return round_up(bytes, 64); }
-// Returns the bytes of a piece: at most `most`, and as many as a slot has room for.
+// Returns the bytes of a piece: `most`, or as many as a slot has room for. They are whole cache
+// lines.
 inline uint64_t piece_of(uint64_t room, uint64_t most) {
   return std::min(room / 64 * 64, std::max<uint64_t>(64, round_up_line(most)));
 }
 
-// Elements that are moved by the slots of one of `ticks` ticks: whole lines, but for the end.
+// The elements that the slot of one of `ticks` ticks moves. All portions are whole cache lines,
+// except that the last one ends with the elements.
 struct Portion {
   uint64_t begin, count;
 };
@@ -48,13 +50,13 @@ class Builder {
     made.bytes = bytes;
     return made;
   }
-  // One that peers touch, when there is anybody to do so.
+  // Adds a buffer that peers touch, if there are peers. Its address travels in the enter signal.
   Buffer& peer_buffer(std::string name, Role role, uint64_t bytes) {
     Buffer& made = buffer(std::move(name), role, bytes);
     made.address_in_signal = plan_.ranks > 1;
     return made;
   }
-  // The slot of a tick.
+  // Adds the slot of a tick.
   Buffer& slot(std::string name, uint64_t bytes, int tick) {
     Buffer& made = buffer(std::move(name), Role::scratch, bytes);
     made.slot = true;
@@ -90,6 +92,7 @@ class Builder {
     step.src = src;
     step.count = bytes;
   }
+  // The enter signal of a rank that only receives. A quiet plan may elide it.
   void enter_to_receive() {
     signal(0);
     plan_.steps.back().optional = plan_.quiet;
@@ -108,7 +111,7 @@ class Builder {
     step.count = bytes;
   }
   void wait_all(int tick) { wait(kAllPeers, tick); }
-  // After a wait for all to enter.
+  // Comes after a wait for all ranks to enter.
   void choose() {
     if (plan_.ranks > 1) add(StepKind::choose);
   }
@@ -121,18 +124,18 @@ class Builder {
     move(StepKind::put, slot, dtype, src, dtype, count);
     plan_.steps.back().peer = peer;
   }
-  // Words into the slot, or out of it, by the operation's hook.
+  // The operation's hook compresses words into the slot, or decompresses them from it.
   void code(Operand dst, Operand src, uint64_t words) {
     move(StepKind::code, dst, FSCCL_UINT8, src, FSCCL_UINT8, words);
   }
-  // Puts what the last code step made there, `most` bytes at most.
+  // Puts the bytes that the last code step made in the slot, at most `most`.
   void put_coded(int peer, Operand slot, uint64_t most) {
     if (most == 0) return;
     put(peer, slot, slot, most, FSCCL_UINT8);
     plan_.steps.back().coded = true;
   }
-  // Brings it to where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there
-  // for every other peer as well.
+  // Brings elements to the operand `slot` of this rank's slot, where `peer` reads them. If slots
+  // are not mirrored, every other peer can read them there as well.
   void fill(int peer, Operand slot, Operand src, uint64_t count, fsccl_dtype_t dtype) {
     if (plan_.mirrored)
       put(peer, slot, src, count, dtype);
@@ -142,7 +145,8 @@ class Builder {
   void cast(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count) {
     move(from == to ? StepKind::copy : StepKind::cast, dst, to, src, from, count);
   }
-  // Source q is src.buffer of rank q at src.offset; this rank's own is there, too, or elsewhere.
+  // Source q is src.buffer of rank q at src.offset. The second form has this rank's own source at
+  // `own` instead.
   void reduce(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count) {
     reduce(dst, to, src, from, count, mine(src.buffer, src.offset));
   }
@@ -158,7 +162,7 @@ class Builder {
     move(StepKind::reduce_local, dst, dtype, src, dtype, count);
     plan_.steps.back().stride = stride;
   }
-  // The whole of a collective by other means, from the input buffer to the output.
+  // A whole collective by other means, from the input buffer to the output.
   void native(Native what, uint32_t input, uint32_t output, fsccl_dtype_t dtype) {
     Step& step = add(StepKind::native);
     step.tick = static_cast<uint16_t>(plan_.natives.size());
@@ -171,7 +175,7 @@ class Builder {
     move(StepKind::divide, dst, dtype, dst, dtype, count);
   }
 
-  // The whole plan of an operation that moves nothing: everybody enters.
+  // Returns the plan of an operation that moves nothing: it is only a barrier.
   Plan barrier_only() {
     plan_.ticks = 1;
     signal(0);

@@ -8,7 +8,8 @@
 namespace fsccl {
 namespace {
 
-// An end of a plan is so large a part of its blocks. Fewer blocks go in even pieces.
+// The first and the last piece of a plan have 1/kEnd of its blocks each. Fewer blocks than kEnd are
+// cut into even pieces.
 constexpr uint64_t kEnd = 8;
 
 }  // namespace
@@ -37,7 +38,7 @@ CodedPieces::CodedPieces(const CodedShape& shape) : shape_(shape) {
   plans_ = ceil_div(most, each);
 }
 
-// The block of `blocks`, those of a rank in a plan, at which the piece of this tick begins.
+// Returns the block at which the piece of this tick begins. A rank has `blocks` blocks in the plan.
 uint64_t CodedPieces::edge(uint64_t blocks, int tick, int ticks) const {
   const auto t = static_cast<uint64_t>(tick), all = static_cast<uint64_t>(ticks);
   if (ticks < kMaxTicks || blocks < kEnd) return blocks * t / all;

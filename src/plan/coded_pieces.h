@@ -1,15 +1,15 @@
-// An all-gather of words that travel coded: how many bytes a piece of them takes is known only when
-// it has been encoded. A rank encodes a piece straight into its slot, puts as many bytes as that
-// took, and signals; then it encodes the next piece while this one is on its way. A receiver
-// decodes each piece out of the sender's slot as soon as it is there, while later ones arrive. The
-// operation's hook encodes and decodes (`code` steps, plan.h).
+// An all-gather of compressed (coded) words. The compressed size of a piece is known only at run
+// time, when the piece has been encoded. A rank encodes a piece straight into its slot, puts the
+// compressed bytes, and signals; then it encodes the next piece while the network moves this one. A
+// receiver decodes each piece from the sender's slot as soon as it has arrived, while later pieces
+// arrive. The operation's hook encodes and decodes (`code` steps, plan.h).
 //
-// Each of the plans moves up to kMaxTicks pieces, and sends all of its own before it waits for
-// those of others. The first and the last piece are short: nothing hides the encoding of the one
-// and the decoding of the other.
+// Each of the plans moves up to kMaxTicks pieces, and a rank sends all of its own pieces before it
+// waits for those of others. The first and the last piece are short, because nothing overlaps with
+// the encoding of the first and the decoding of the last.
 //
-// A slot has room for a piece that takes half of its words' bytes. A piece that takes more does not
-// pay, and the hook ends it. So a plan counts a byte for a word.
+// A plan counts a byte for each 16-bit word, so a slot has room for a piece that is compressed to
+// half its size. It does not pay to send a piece that takes more, and the hook stops encoding it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -22,11 +22,11 @@ struct CodedShape {
   int rank = 0, ranks = 1;
   bool mirrored = false;
   std::vector<uint64_t> words;  // 16-bit words that each rank brings; 0: none
-  // Words are coded in blocks of so many; a rank's last may be shorter.
+  // Words are coded in blocks of this many words; a rank's last block may be shorter.
   uint64_t block_words = 1;
-  // Each block takes so many bytes beyond a byte a word, and a piece takes as many once more.
+  // Each block takes this many bytes beyond a byte a word, and each piece takes as many once more.
   uint64_t block_bytes = 0;
-  uint64_t slot_bytes = 0;  // a piece of one block fits
+  uint64_t slot_bytes = 0;  // at least the bytes of a piece of one block
   bool operator==(const CodedShape&) const = default;
 
   uint64_t blocks(int q) const;
@@ -34,22 +34,22 @@ struct CodedShape {
   uint64_t before(int q) const;
 };
 
-// The bytes that a piece of so many words takes at most; 0: it has no words.
+// Returns the most bytes that a piece of `words` words takes; 0: it has no words.
 uint64_t coded_piece_bytes(uint64_t words, uint64_t block_words, uint64_t block_bytes);
 
-// Words of a rank that one piece has.
+// The words of a rank that are one piece.
 struct CodedPiece {
   uint64_t begin = 0, count = 0;
 };
 
-// How the blocks of all ranks are dealt out to plans and their ticks; alike on all ranks.
+// Distributes the blocks of all ranks over plans and their ticks, alike on all ranks.
 class CodedPieces {
  public:
   explicit CodedPieces(const CodedShape& shape);
   size_t plans() const { return plans_; }
   int ticks(size_t plan) const;
   CodedPiece piece(size_t plan, int tick, int q) const;
-  uint64_t bytes(const CodedPiece& piece) const;  // that it takes at most; 0: it has no words
+  uint64_t bytes(const CodedPiece& piece) const;  // the most bytes that it takes
 
  private:
   uint64_t edge(uint64_t blocks, int tick, int ticks) const;
@@ -61,9 +61,9 @@ class CodedPieces {
   size_t plans_ = 0;
 };
 
-// Buffer 0: the own words; buffer 1: the words of all ranks, of which the own are not written; then
-// the slots. The hook knows where the words lie.
-// Empty if no rank brings words.
+// Returns the plans, none if no rank brings words. Buffer 0 has the own words. Buffer 1 has the
+// words of all ranks; the own ones are not written there. The slots follow. The hook knows where
+// the words lie.
 std::vector<Plan> coded_pieces(const CodedShape& shape);
 
 }  // namespace fsccl

@@ -1,15 +1,16 @@
 // The builders of the plain collectives, one algorithm a file. A collective that only moves bytes
-// is a DataMovement (which rank sends what to which), and a collective that reduces is a
-// ReductionShape (which rank reduces which part, and who gets the result). The algorithms know
-// nothing else of the collective:
+// is described by a DataMovement: it says which rank sends which elements to which rank. A
+// collective that reduces is described by a ReductionShape: it says which rank reduces which part,
+// and which ranks get the result. The algorithms know nothing else of the collective:
 //
-//   ..._inline   the payload travels in the signals: tiny calls, one exchange
-//   ..._slots    through the slots of the channel, in rounds: small calls (one exchange), and
-//                memory that peers cannot touch
-//   ..._steps    between hosts, through slots, to a few ranks at a time that pass it on: small
-//                calls of many ranks
-//   ..._direct   from and to peers' buffers where they are: each byte is moved once; not where
-//                slots are mirrored
+//   ..._inline   The payload travels in the signals. This is for tiny calls, and takes one exchange
+//                of signals.
+//   ..._slots    Bytes go through the slots of the channel, in rounds. This is for small calls,
+//                which take one exchange, and for memory that peers cannot touch.
+//   ..._steps    Between hosts, bytes go through slots to a few ranks at a time, which forward
+//                them. This is for small calls of many ranks.
+//   ..._direct   Ranks read and write peers' buffers in place, so each byte is moved once. This
+//                needs slots that are not mirrored.
 //
 // All algorithms are also right when a rank passes input and output that are the same memory, as
 // far as the public header allows it: a copy from a place to itself is skipped.
@@ -28,9 +29,9 @@ struct Shape {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   int root = 0;
   uint64_t slot_bytes = 32768;
-  bool mirrored = false;  // slots are (plan.h); as in DataMovement and ReductionShape
-  // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count`
-  // each, end to end.
+  bool mirrored = false;  // slots are mirrored (plan.h); as in DataMovement and ReductionShape
+  // The v forms: the elements of each rank's part, and where they begin in the larger buffer.
+  // Empty: each rank has `count` elements, and the parts lie end to end.
   std::vector<uint64_t> counts, displacements;
 
   struct Part {
@@ -41,17 +42,17 @@ struct Shape {
     return counts.empty() ? Part{count * index, count} : Part{displacements[index], counts[index]};
   }
   uint64_t size() const { return dtype_size(dtype); }
-  // The bytes of the larger buffer, and the size of the largest part.
+  // These return the bytes of the larger buffer, and the size of the largest part.
   uint64_t whole_bytes() const;
   uint64_t largest_part() const;  // elements
   uint64_t largest_part_bytes() const { return largest_part() * size(); }
 };
 
-// The flows of one rank: a plan, and the time to make it, grow with the number of ranks and not
-// with the number of pairs. Buffer 0 is the input and buffer 1 the output; a broadcast has buffer 0
-// alone.
+// The elements that one rank sends to another. A DataMovement has the flows of one rank only, so a
+// plan, and the time to make it, grow with the number of ranks and not with the number of pairs.
+// Buffer 0 is the input and buffer 1 the output; a broadcast has buffer 0 alone.
 struct Flow {
-  // elements, in the sender's input and the receiver's output
+  // Elements: `src` counts in the sender's input, `dst` in the receiver's output.
   uint64_t src = 0, dst = 0, count = 0;
 };
 struct DataMovement {
@@ -60,10 +61,11 @@ struct DataMovement {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   bool same_to_all = false;  // a rank sends the same bytes to everybody
   bool one_buffer = false;   // broadcast: output is the input
-  // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  // Every rank sends to every other rank. The call then ends only when all ranks have entered, even
+  // if some counts are 0.
   bool every_rank_sends = false;
   bool mirrored = false;
-  // by peer: what `rank` sends to it, and receives from it; what the rank keeps is in both
+  // by peer: the flow to the peer, and the flow from it; both have the rank's flow to itself
   std::vector<Flow> sends, receives;
   uint64_t longest = 0;  // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
@@ -77,29 +79,31 @@ DataMovement scatter_movement(const Shape&);
 DataMovement all_to_all_movement(const Shape&);
 DataMovement broadcast_movement(const Shape&);
 
-// The parts of the input that each rank reduces, and the ranks that get the results. Parts may
-// overlap: then several ranks reduce the same elements.
+// The ranks that get the result of a part, and where in their outputs.
 enum class Deliver : uint8_t {
-  self,  // the rank that reduces it, at the begin of its output
-  all,   // everybody, at the place in the output where the part lies in the input
-  root,  // the root, likewise
+  self,  // the rank that reduces the part gets it, at the begin of its output
+  all,   // all ranks get it, at the offset that the part has in the input
+  root,  // the root gets it, at the offset that the part has in the input
 };
+// A reduction: the part of the input that each rank reduces, and the ranks that get the result.
+// Parts may overlap; then several ranks reduce the same elements.
 struct ReductionShape {
   const char* name = "";
   int rank = 0, ranks = 1, root = 0;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   Deliver deliver = Deliver::self;
-  // then a rank's slot holds its input once, not a part for each rank that reduces
+  // A rank that reduces, reduces the whole input. A rank's slot then holds its input once, and not
+  // a part for each rank that reduces.
   bool every_rank_reduces_all = false;
   bool mirrored = false;
   std::vector<Shape::Part> parts;  // by rank
   uint64_t input_bytes = 0, output_bytes = 0;
 };
 ReductionShape reduction_of_reduce_scatter(const Shape&);
-// in parts of whole 64-byte lines, as even as possible
+// Each rank reduces a part. Parts are whole cache lines (64 bytes), and as even as possible.
 ReductionShape reduction_of_all_reduce(const Shape&);
-ReductionShape reduction_of_small_all_reduce(
-    const Shape&);  // everybody reduces everything: one exchange less
+// Every rank reduces everything, which takes one exchange less.
+ReductionShape reduction_of_small_all_reduce(const Shape&);
 ReductionShape reduction_of_reduce(const Shape&);
 ReductionShape reduction_of_small_reduce(const Shape&);  // the root reduces everything
 
@@ -108,23 +112,24 @@ Plan move_slots(const DataMovement&, uint64_t slot_bytes);
 Plan reduce_direct(const ReductionShape&);
 Plan reduce_slots(const ReductionShape&, uint64_t slot_bytes);
 
-// In at most so many steps, 1 .. kMaxTicks, of as few messages as suffice (in_steps.cpp); mirrored
-// slots that hold all of it.
+// Collectives in at most `steps` steps, 1 .. kMaxTicks, with as few messages in each step as
+// suffice (in_steps.cpp). Slots are mirrored, and one slot has room for all bytes.
 Plan all_gather_in_steps(const Shape&, int steps);
 Plan reduce_scatter_in_steps(const Shape&, int steps);
 Plan all_reduce_in_steps(const Shape&, int steps);
 Plan broadcast_in_steps(const Shape&, int steps);
 Plan barrier_in_steps(int rank, int ranks, int steps);
-// By what the ranks that are known of multiply in each step.
+// Returns the smallest radix with which `steps` steps reach all ranks. In each step the number of
+// ranks that a rank has data of is multiplied by the radix.
 int radix_of(int ranks, int steps);
 
-// Payloads of at most kInlineBytes: each part (all_gather), the whole input (reduce_scatter), the
-// vector (the others).
+// Tiny collectives. At most kInlineBytes long is: each part of an all_gather, the whole input of a
+// reduce_scatter, the vector of the others.
 Plan all_gather_inline(const Shape&);
 Plan reduce_scatter_inline(const Shape&);
 Plan all_reduce_inline(const Shape&);
 Plan broadcast_inline(const Shape&);
-// Everybody moves bytes: receivers pull most of the root's buffer, and the root pushes the rest.
+// All ranks move bytes: receivers pull most of the root's buffer, and the root pushes the rest.
 Plan broadcast_balanced(const Shape&);
 // Receivers pull all of the root's buffer, which may be memory that the system reads for them.
 Plan broadcast_read(const Shape&);

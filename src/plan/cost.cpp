@@ -7,17 +7,19 @@
 namespace fsccl {
 namespace {
 
-// the others take as long as the last one of these
+// More rounds are not simulated: each of them takes as long as the last one of these.
 constexpr uint32_t kFollowedRounds = 2 * kTickWindow;
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;                      // cost of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
-// From so many bytes on that a rank reads and writes, a quarter of most last caches, memory itself
-// is what takes time. All stores but the system's then bypass the caches: its own have each line
-// fetched before it is overwritten, so a third pass over memory.
+// From this many bytes on that a rank reads and writes, a quarter of most last-level caches, the
+// bandwidth of memory limits the plan. The library's stores then bypass the caches. The system's
+// stores do not: each cache line is fetched before it is overwritten, which is a third pass over
+// memory.
 constexpr uint64_t kPastCachesBytes = 8u << 20;
 constexpr double kFetchesWhatItWrites = 1.5;
 
+// Simulates the steps of the two ranks.
 class Follower {
  public:
   Follower(const std::array<Plan, 2>& plans, const Costs& costs, bool reads)
@@ -43,7 +45,7 @@ class Follower {
   }
 
  private:
-  // Runs one of the two until it would wait. False: it was waiting already, or is over.
+  // Simulates one of the two ranks until it has to wait. Returns false if it could not go on.
   bool advance(size_t who) {
     const Plan& plan = plans_[who];
     bool moved = false;
@@ -117,7 +119,7 @@ class Follower {
                    done = chunk * round_[who];
     return chunk == 0 ? bytes : std::min(chunk, bytes - std::min(bytes, done));
   }
-  // The last one counted by what is left for it.
+  // Returns the number of rounds; the last counts as the fraction of a round that is left for it.
   double rounds_in_full() const {
     uint64_t most = 0;
     for (const Step& step : plans_[0].steps)
@@ -125,7 +127,7 @@ class Follower {
     const double last_but_one = plans_[0].rounds - 1;
     return std::max(last_but_one, static_cast<double>(most) / static_cast<double>(plans_[0].chunk));
   }
-  // A slot's two copies take half of its cost each.
+  // Returns the time of a copy. The two copies through a slot take half of a slot's cost each.
   double move(size_t who, const Step& step, bool from_peer, const Operand& dst) const {
     const Plan& plan = plans_[who];
     const uint64_t bytes = bytes_of(who, step);
@@ -146,7 +148,7 @@ class Follower {
     if (step.kind == StepKind::reduce_local) return one * plan.ranks;
     double ns = step.to_all ? one * (plan.ranks - 1) : 0;
     for (int q = 0; q < plan.ranks; q++) ns += move(who, step, q != plan.rank, {});
-    // from the scratch memory that the system reads into
+    // the sum also reads the scratch memory that the system has read into
     if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);
     return ns;
   }
@@ -154,9 +156,9 @@ class Follower {
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
-  const uint64_t moved_;  // by a rank, in all
-  const double travel_;   // time of a signal, without the work of its two ranks
-  // a rank that waits for a signal always takes this long to fetch it
+  const uint64_t moved_;  // bytes that a rank reads and writes in the whole plan
+  const double travel_;   // time of a signal, without the work of the two ranks
+  // each wait takes travel_ to fetch the signal, even if it was given long before
   const bool fetched_;
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]

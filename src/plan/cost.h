@@ -1,8 +1,9 @@
-// The cost of a plan's steps on this machine, as measured when a communicator starts
-// (select/calibration.h), and from it the time of a whole plan. Two ranks stand for all: the root,
-// or the rank with the most work, and the rank after it. The steps of the two are followed on two
-// clocks that meet at the signals, so that rounds overlap as they do in fact. Times are in
-// nanoseconds. All ranks of a communicator use the same costs, because they must choose alike.
+// The cost model: it predicts the time of a plan from the costs of its steps on this machine, which
+// are measured when a communicator starts (select/calibration.h). Two ranks stand for all: the
+// root, or the rank with the most work, and the rank after it. The model simulates the steps of the
+// two with a clock for each, and the clocks synchronize at the signals, so rounds overlap as they
+// do when the plan runs. Times are in nanoseconds. All ranks of a communicator use the same costs,
+// because they must choose alike.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,42 +21,43 @@ struct Cost {
   double at(uint64_t bytes) const;
 };
 
-// Which copies of large pieces that go through slots take pages side by side (kernels/kernels.h)
-// rather than in order: what is best differs between generations of processors.
+// Which copies of large pieces through slots copy several pages side by side (kernels/kernels.h)
+// instead of one after the other. The best choice differs between generations of processors.
 enum class SideBySide : uint8_t { none, from_slots, both };
 inline constexpr std::array<std::string_view, 3> kSideBySide{"none", "from_slots", "both"};
 
 enum class CostsOrigin : uint8_t { table, calibration, tuning_file };
 
 struct Costs {
-  // until signals that were given at the same time are seen, by two ranks
+  // the time in which two ranks that signal each other at once see each other's signals
   double exchange = 300;
-  // part of the signal's time that either rank spends for each peer: between hosts a signal is a
-  // message
+  // the part of `exchange` that each of the two ranks works for each peer: between hosts a signal
+  // is a message
   double message = 0;
-  // from a buffer into a slot and from there into a buffer of another core
+  // the copy from a buffer to a slot, and the copy from there to a buffer of another core
   Cost slot_cached{{60, 250, 11000}};
   Cost slot_streaming{{400, 700, 18000}};  // with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system
   double copy_per_byte = 0.04;             // between memory that both can touch
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
-  // signals come as messages, which are there when somebody wants them; a line in memory that ranks
-  // share is then fetched from another core, so that each wait takes an exchange by itself
+  // Signals are messages, which are received in the background: a wait for a signal that has come
+  // takes no time. In shared memory each wait takes the time of an exchange, because the signal
+  // line is then fetched from another core.
   bool by_messages = false;
-  // ranks to a core. More than one: who waits gives up its core, so that each wait takes an
-  // exchange, too, and what a rank does takes as many times as long
+  // Ranks per core. If there are more than one, a rank that waits gives up its core, so each wait
+  // takes the time of an exchange as well, and all work takes `sharers` times as long.
   double sharers = 1;
   CostsOrigin origin = CostsOrigin::table;
 
   // Adds the properties of a communicator, whatever the source of the times.
   void apply_to(bool sends_messages, double ranks_per_core);
 
-  // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
+  // Returns the size from which on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;
   double slot(uint64_t bytes) const;
-  // Returns the time in which the system reads `bytes` of a peer's memory at a time, where a rank
-  // moves `in_all` bytes.
+  // Returns the time of one system call that reads `bytes` of a peer's memory, if a rank moves
+  // `in_all` bytes in the whole plan.
   double reading(uint64_t bytes, uint64_t in_all) const;
   bool reading_pays(uint64_t bytes, uint64_t in_all) const {
     return can_read && reading(bytes, in_all) < slot(bytes);
@@ -71,14 +73,14 @@ Costs typical_costs(const topo::Connection& link);
 Costs typical_costs(topo::LinkClass link);
 
 struct Price {
-  double ns = 0;  // from a common begin until both have ended
-  // part of it in which the busier rank does not wait: the time of one of many calls in a row, if
-  // ranks may run ahead
+  double ns = 0;  // from a common begin until both ranks have ended
+  // The part of `ns` in which the busier rank does not wait. If ranks may run ahead, each of many
+  // successive calls takes this time.
   double busy = 0;
 };
 
-// `reads`: published buffers are the ranks' own memory and are read by the system; else all ranks
-// can touch them.
+// Predicts the time of a plan. `reads`: the buffers that peers touch are private memory, which the
+// system reads; else all ranks can touch them.
 Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads);
 
 }  // namespace fsccl

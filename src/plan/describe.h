@@ -1,4 +1,4 @@
-// Plans as text, one line a step, for messages and `explain`.
+// Writes plans as text, one line a step, for errors and `fsccl_explain`.
 #pragma once
 #include <string>
 

@@ -47,15 +47,15 @@ struct Fingerprint {
   uint8_t kind = 0;       // fsccl_op_kind_t
   uint8_t flags = 0;      // flags of the operation, such as the unshard mode
   int32_t root = -1;      // reduce_grads by parameter: the first parameter
-  uint64_t count = 0;     // elements; reduce_grads by parameter: parameters from there on
+  uint64_t count = 0;     // elements; reduce_grads by parameter: parameters from `root` on
   uint64_t sequence = 0;  // number of the operation in its communicator, from 1
-  // history of collective memory events, mixed with everything else that must agree (scale,
-  // definition)
+  // a hash of the history of collective memory events, and of everything else that must agree, such
+  // as the scale and the unit's definition
   uint64_t history = 0;
 };
 static_assert(sizeof(Fingerprint) == 32);
 
-// All of it but its number, in less time than a hash of all takes.
+// Returns a hash of all fields but the sequence number. It takes less time than a full hash.
 inline uint64_t gist_of(const Fingerprint& what) {
   uint64_t which;
   std::memcpy(&which, &what, sizeof which);
@@ -67,11 +67,11 @@ inline bool equal(const Fingerprint& a, const void* line_bytes) {
 
 // "all_gather of 10 float32 (operation 5)"
 std::string describe(const Fingerprint& fingerprint);
-// Parts of the history of a fingerprint that its rank alone knows.
+// Parts of the history of a fingerprint that only its own rank knows.
 struct HistoryParts {
   uint64_t site = 0;  // the key of the call site; 0: none
-  // The number of the first call that went into the history without being compared by itself; 0:
-  // none.
+  // The sequence number of the first call whose signal was elided and which is therefore compared
+  // only as part of this history; 0: none.
   uint64_t unheard = 0;
 };
 // Names what differs: "count 10 and 20, dtype float32 and int8".

@@ -1,6 +1,6 @@
-// Which step of which rank is certain to be over before which other one begins, whatever the
-// timing: vector clocks over the signals and waits of all plans. And the log of accesses to memory
-// that is held against it.
+// The happens-before order of the steps of all ranks: which step is certain to be over before which
+// other step begins, whatever the timing. Vector clocks over the signals and waits of all plans
+// decide it. find_conflict() looks in a log of accesses to memory for two that are not ordered.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace fsccl {
 
-// A step of a rank, with what its rank knew of the others when it ran.
+// A step of a rank, and the epoch of the rank's clock when it ran.
 struct Moment {
   int32_t rank = 0;
   uint32_t step = 0;
@@ -23,8 +23,8 @@ class HappensBefore {
   bool signalled(int rank, int tick, int peer) const {
     return signals_[index(rank, tick, peer)].has_value();
   }
-  // `rank` has seen tick `tick` of `peer`, which has signalled it. Several calls between begin_wait
-  // and the next step are one moment.
+  // `rank` has seen the signal of `peer` for tick `tick`. begin_wait() comes first; the waits
+  // behind it and before the next step are in one epoch.
   void begin_wait(int rank);
   void wait(int rank, int peer, int tick);
 
@@ -52,16 +52,17 @@ class HappensBefore {
 struct MemoryAccess {
   uint64_t begin = 0, end = 0;  // bytes
   bool write = false;
-  Moment moment;  // the step
-  // the step with which it is certain to be over: its own, or another rank's; none: nobody knows
+  Moment moment;  // the step that accesses
+  // the step, of this rank or of another one, with which the access is certain to be over; none: no
+  // step makes it certain
   std::optional<Moment> over;
 };
 
 struct Conflict {
   MemoryAccess first, second;
 };
-// Two accesses of different steps to the same bytes, at least one a write, that are not ordered;
-// nothing if there is none. Reorders `accesses`.
+// Returns two accesses of different steps to the same bytes, at least one a write, that are not
+// ordered; nothing if there are none. Reorders `accesses`.
 std::optional<Conflict> find_conflict(std::vector<MemoryAccess>& accesses,
                                       const HappensBefore& order);
 

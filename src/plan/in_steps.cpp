@@ -1,10 +1,10 @@
-// Small collectives between hosts, in steps: a rank tells a few others what it has, and they pass
-// it on with their own. With radix r a rank has the input of r^k ranks after k steps, in r - 1
-// messages a step. An exchange of everybody with everybody takes as many messages as there are
-// peers. The amounts are so small that a message costs more than its bytes, and all of it fits a
-// slot.
+// Small collectives between hosts, in steps: in each step a rank sends the data that it has to a
+// few other ranks, which forward it with their own. With radix r a rank has the input of r^k ranks
+// after k steps, and sends r - 1 messages a step. An exchange between all pairs takes as many
+// messages a rank as there are peers. The amounts are so small that a message costs more than its
+// bytes, and that all of them fit a slot.
 //
-// A rank that reduces gathers the input of all ranks and reduces it itself, in rank order. The
+// In a reduction each rank gathers the input of all ranks and reduces it itself, in rank order. The
 // result therefore has the same bits as with any other plan.
 #include <algorithm>
 
@@ -14,7 +14,7 @@
 namespace fsccl {
 namespace {
 
-// How many ranks' parts a rank has before each step.
+// Returns, for each step, the number of ranks whose parts a rank has before the step.
 std::vector<int> reaches(int ranks, int steps) {
   std::vector<int> made;
   const int radix = radix_of(ranks, steps);
@@ -25,12 +25,12 @@ int ticks(int ranks, int steps) {
   return std::max(1, static_cast<int>(reaches(ranks, steps).size()));
 }
 
-// A part of each rank, which this one has in `buffer` when it has heard of it. In slots they lie in
-// the order of ranks, the sender's own last: who has the first ones from elsewhere gets the rest,
-// from where that begins.
+// Forwards a part of each rank. A part is in `buffer` when this rank has it. In slots parts lie in
+// the order of ranks, and the sender's own part is the last. A receiver that already has the first
+// parts from other ranks gets only the rest.
 class Relay {
  public:
-  // The slots come behind the buffers that the plan has; rank r's own part is there.
+  // The slots come behind the plan's buffers. This rank's own part is in `buffer` before run().
   Relay(Builder& build, int steps, uint32_t buffer, fsccl_dtype_t dtype,
         std::vector<Shape::Part> parts)
       : build_(build),
@@ -60,7 +60,7 @@ class Relay {
     return (rank - distance + build_.ranks()) % build_.ranks();
   }
   uint32_t slot(int step) const { return buffer_ + 1 + static_cast<uint32_t>(step); }
-  // Visits the parts up to `rank`'s, beginning with the farthest.
+  // Visits the parts of the last `ranks` ranks up to `rank`, the farthest first.
   template <class Use>
   void each(int rank, int ranks, Use use) const {
     for (int distance = ranks - 1; distance >= 0; distance--)
@@ -72,7 +72,7 @@ class Relay {
     each(rank, ranks, [&](const Shape::Part& part) { count += part.count; });
     return count;
   }
-  // The same parts in as few pieces as they lie in.
+  // Returns the same parts; parts that touch in the buffer are joined.
   std::vector<Shape::Part> runs(int rank, int ranks) const {
     std::vector<Shape::Part> made;
     each(rank, ranks, [&](const Shape::Part& part) {
@@ -133,7 +133,7 @@ class Relay {
   Builder& build_;
   const int radix_;
   const std::vector<int> reaches_;
-  const uint32_t buffer_;  // the last before the slots
+  const uint32_t buffer_;  // the last buffer before the slots
   const fsccl_dtype_t dtype_;
   const std::vector<Shape::Part> parts_;  // by rank, in `buffer_`
 };

@@ -34,8 +34,8 @@ uint64_t received_size(const ListShape& shape, size_t t) {
   return dtype_size(shape.tensors[t].received);
 }
 
-// Adds this rank's own share of a broadcast: the root sends the last of `ranks` equal shares to
-// everybody, and the others pass the rest on.
+// Adds this rank's copies of a broadcast. The bytes have `ranks` equal shares. The root pushes the
+// last share to every other rank, and each of these pulls the other shares from the root.
 void broadcast_share(Builder& build, const ListShape& shape) {
   uint64_t bytes = 0, at = 0;
   for (size_t t = 0; t < shape.tensors.size(); t++) bytes += shape.recv_bytes(t);
@@ -44,7 +44,7 @@ void broadcast_share(Builder& build, const ListShape& shape) {
     const uint64_t size = size_of(shape, t), count = shape.whole(t), line = 64 / size;
     const uint64_t begin = at, end = at + count * size;
     at = end;
-    // The tensor in which the shares meet is cut at a line.
+    // The tensor in which the last share begins is cut at a cache line.
     const uint64_t cut = pulled <= begin ? 0
                          : pulled >= end
                              ? count
@@ -67,14 +67,14 @@ void own_parts(Builder& build, const ListShape& shape) {
                build.mine(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
 }
 
-// A run of elements of one tensor's part, and where it lies in the slot.
+// Successive elements of one tensor's part, and their offset in the slot.
 struct ListRange {
   size_t tensor;
   uint64_t begin, count, offset;
 };
 using Buckets = std::vector<std::vector<ListRange>>;
 
-// Rank q's parts one behind the other, each piece at a line, cut into loads of `bytes`.
+// Cuts rank q's parts into buckets of `bytes`. Each piece begins at a cache line.
 Buckets cut(const ListShape& shape, int q, uint64_t bytes) {
   Buckets buckets;
   uint64_t used = bytes;
@@ -98,9 +98,9 @@ const std::vector<ListRange>& bucket_of(const Buckets& buckets, size_t k) {
   return k < buckets.size() ? buckets[k] : none;
 }
 
-// Brings pieces to where `readers` read them, in this rank's slot from `at` on. Mirrored slots get
-// several in one put, packed in the own slot before, which costs less than a put of each; a piece
-// alone is put from where it is.
+// Brings a bucket's pieces to this rank's slot, from `at` on, where `readers` read them. If slots
+// are mirrored, several pieces are packed in the own slot and sent with one put, which costs less
+// than a put of each piece. A single piece is put straight from its buffer.
 template <class SourceOf>
 void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Operand at,
           SourceOf source, const std::vector<int>& readers) {
@@ -116,7 +116,8 @@ void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& 
   for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
 }
 
-// Buckets k to k + ticks - 1: all are filled before the first is emptied (move_slots.cpp).
+// Moves the buckets k to k + ticks - 1: all are filled before the first is emptied
+// (move_slots.cpp).
 Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, size_t k, int ticks,
                      uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
@@ -243,11 +244,11 @@ Plan list_direct(const ListShape& shape) {
 }
 
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
-  // broadcasts are packed into their slots, too
+  // The root of a broadcast packs pieces as well, so its buckets are no larger.
   slot_bytes = packed_bytes(slot_bytes, shape.mirrored, shape.ranks);
   const bool reduces = shape.kind == ListKind::reduce_scatter;
-  // The buckets of a broadcast are small: its receivers copy one while the root fills the next. Not
-  // where each costs a message.
+  // The buckets of a broadcast are small, so that its receivers copy one while the root fills the
+  // next. If slots are mirrored they are large, because each bucket costs a message.
   const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
   const uint64_t pieces = reduces ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
   const uint64_t chunk = slot_bytes / pieces / 64 * 64;

@@ -1,11 +1,11 @@
-// Collectives over a list of tensors as one operation: one enter and one leave, whatever the number
-// of tensors. Tensor t is buffers 2t (send) and 2t + 1 (recv); a broadcast has recv alone. Two
-// ways:
-//   list_direct    between the ranks' buffers, whose locations were exchanged before
-//                  (`address_exchanged`)
-//   list_slots     through slots: a series of plans, each of which fills a slot (an all-gather:
-//                  some slots) with pieces of as many tensors as it holds, so that small tensors
-//                  travel packed
+// Collectives over a list of tensors as one operation: ranks signal once when they enter and once
+// when they leave, whatever the number of tensors. Tensor t has the buffers 2t (send) and 2t + 1
+// (recv); a broadcast has only recv. There are two algorithms:
+//   list_direct   Ranks read and write each other's buffers, whose addresses were exchanged before
+//                 (`address_exchanged`).
+//   list_slots    Bytes go through slots, in a series of plans. Each plan fills a slot, or in an
+//                 all-gather several slots, with a bucket each: pieces of as many tensors as fit.
+//                 Small tensors thus travel packed.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,16 +19,16 @@ enum class ListKind : uint8_t { all_gather, reduce_scatter, broadcast };
 struct ListShape {
   ListKind kind{};
   int rank = 0, ranks = 1, root = 0;
-  bool mirrored = false;  // slots are (plan.h): then list_direct cannot be used
+  bool mirrored = false;  // slots are mirrored (plan.h), so list_direct cannot be used
   struct Tensor {
     fsccl_dtype_t dtype = FSCCL_UINT8;
-    std::vector<uint64_t> counts;    // elements, of each rank's part; broadcast: one
+    std::vector<uint64_t> counts;    // elements of each rank's part; broadcast: one count for all
     fsccl_dtype_t received = dtype;  // type of the received elements: a reduce-scatter may convert
     bool operator==(const Tensor&) const = default;
   };
   std::vector<Tensor> tensors;
 
-  // Elements of tensor t: before rank q's part, in it, and in all.
+  // Elements of tensor t: before rank q's part, in rank q's part, and in the whole tensor.
   uint64_t before(size_t t, int q) const;
   uint64_t part(size_t t, int q) const;
   uint64_t whole(size_t t) const;

@@ -1,5 +1,6 @@
-// Moves by pulling: each rank copies its elements straight from the sender's buffer, and signals
-// tick 1 when it has them. A sender never writes memory that peers read after its enter signal.
+// Data movement by pulling: each rank copies its elements straight from the sender's buffer, and
+// signals tick 1 when it has them. A sender never writes memory that peers read after its enter
+// signal.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
@@ -30,7 +31,8 @@ Plan move_direct(const DataMovement& m) {
   if (m.ranks == 1) return build.take();
   build.signal(1);
   for (int i = 1; i < m.ranks; ++i)
-    if (m.to(build.peer(i)).count) build.wait(build.peer(i), 1);  // it reads this rank's input
+    if (m.to(build.peer(i)).count)
+      build.wait(build.peer(i), 1);  // this peer reads this rank's input
   return build.take();
 }
 

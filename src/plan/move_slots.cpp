@@ -1,14 +1,15 @@
-// Moving through slots: a rank puts what it sends into its slot, signals, and copies what is meant
-// for it from the senders' slots. One exchange for what fits; the rest goes in rounds, whose slots
-// alternate, so that a sender may be some rounds ahead. No peer's buffer is touched, and the slots
-// are so small that the second copy reads from the caches. Mirrored slots are filled by a put for
-// each receiver, straight from the input.
+// Data movement through slots: a rank copies what it sends into its slot, signals, and copies what
+// is for it from the senders' slots. Bytes that fit a slot take one exchange of signals. More bytes
+// go in rounds, whose slots alternate, so that a sender may be some rounds ahead. No peer's buffer
+// is touched. Slots are so small that the second copy reads from the caches. Mirrored slots are
+// filled by a put for each receiver, straight from the input.
 //
-// Where everybody sends and receives, what does not fit a slot is cut into a part for each of
-// several ticks, and a round fills the slots of all of them before it empties the first: a rank
-// that is late holds nobody up, and the ranks do not write slots while others read theirs, which
-// slows both. Mirrored slots are filled so by those, too, who only send: a signal there is a
-// message, and who only receives then gives one for several slots.
+// If every rank sends and receives, bytes that do not fit a slot are cut into a part for each of
+// several ticks, and a round fills the slots of all its ticks before it empties the first. So a
+// rank that is late does not delay the others, and no rank writes its slot while others read
+// theirs, which would slow both. Senders fill mirrored slots in the same way even if they do not
+// receive, because each signal there is a message: a rank that only receives then signals once for
+// several slots.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -20,7 +21,7 @@ Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
-  // for one receiver, or for all
+  // the part of a slot for one receiver, or for all receivers
   const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;
   const uint64_t pieces = (m.longest * size + room - 1) / room;
   const bool ahead = (m.every_rank_sends || m.mirrored) && m.ranks > 1;
@@ -60,13 +61,13 @@ Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
     const Flow own = part(m.to(m.rank), t);
     build.copy(build.mine(1, own.dst * size), build.mine(0, own.src * size), own.count, m.dtype);
   }
-  bool everybody = true;
+  bool waits_for_all = true;
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
       const Flow received = part(m.from(q), t);
       if (received.count == 0 && !(m.every_rank_sends && t == 0)) {
-        everybody &= m.every_rank_sends;
+        waits_for_all &= m.every_rank_sends;
         continue;
       }
       build.wait(q, t);
@@ -74,7 +75,7 @@ Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
                  received.count, m.dtype);
     }
   }
-  if (!everybody) build.completes_early();
+  if (!waits_for_all) build.completes_early();
   return build.take();
 }
 

@@ -1,5 +1,5 @@
-// Plans of collectives on memory of GPUs: the whole of a call is one native step, or two (plan.h).
-// Which of these plans a call takes is chosen in select/native.h, and comm/device carries them out.
+// Plans of collectives on memory of GPUs: one or two native steps carry out the whole call
+// (plan.h). select/native.h chooses the plan of a call, and comm/device carries it out.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace fsccl {
 
-// A call. Parts are in elements, by rank; an operation that has one part for all ranks has one.
+// A call. The parts are by rank, and count elements; if all ranks have the same part, there is one.
 // Buffer 0 is the input and buffer 1 the output; a broadcast has buffer 0 alone.
 struct NativeShape {
   OpCode op = OpCode::barrier;
@@ -17,17 +17,17 @@ struct NativeShape {
   std::vector<Shape::Part> sends, receives;
 };
 
-// The means of a plan.
+// The algorithm of a plan, and how it sums.
 struct NativeMeans {
   NativeAlgorithm by{};
-  NativeAlgorithm mover = NativeAlgorithm::nccl;  // summed: what moves the parts
-  bool host_in_rank_order = true;  // the host's collectives sum in the order of the ranks
-  bool divides = false;            // the means leaves averages to a `divide`
+  NativeAlgorithm mover = NativeAlgorithm::nccl;  // summed: the algorithm that moves the parts
+  bool host_in_rank_order = true;                 // the host's collectives sum in rank order
+  bool divides = false;                           // a `divide` step makes averages of sums
 };
 
 Plan native_plan(const NativeShape& shape, const NativeMeans& means);
 
-// The parts of an all_reduce that each rank sums by its kernel: whole lines of memory.
+// Returns the part of an all_reduce that each rank sums by its kernel. Parts are whole cache lines.
 std::vector<Shape::Part> summed_parts(uint64_t count, int ranks);
 
 }  // namespace fsccl

@@ -4,26 +4,29 @@
 // knows where a plan came from.
 //
 // Signals and ticks. Every rank has signal lines that all its peers can read. A plan has `ticks`
-// moments, numbered from 0, the same number on every rank. signal(t) says "I have reached moment t"
-// and makes everything that this rank wrote before visible to a rank that waits for it; wait(peer,
-// t) waits for the signal. The verifier checks these rules:
-//   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's
-//      fingerprint and says where this rank's buffers are), and then the later ticks in order. If
-//      slots are mirrored, a rank may leave later ticks out. A rank waits for tick 0 of every peer
-//      before the plan ends. If the plan is `completes_early`, the engine waits for it before
-//      kTickWindow more ticks have passed. Lines and slots can therefore be reused
-//      (engine/tick_window.h).
+// synchronization points, which are called ticks. Ticks are numbered from 0, and all ranks have the
+// same number of them. The step signal(t) says that this rank has reached tick t. It makes
+// everything that the rank wrote before visible to each rank that waits for the signal. The step
+// wait(peer, t) waits for the signal of `peer`. The verifier checks these rules:
+//   1. Every rank signals tick 0 exactly once, and then the later ticks in order. The signal of
+//      tick 0 is the enter signal: it carries the operation's fingerprint and says where this
+//      rank's buffers are. If slots are mirrored, a rank may leave later ticks out. A rank waits
+//      for tick 0 of every peer before the plan ends. If the plan completes early
+//      (`completes_early`), the engine waits for the missing enter signals before kTickWindow more
+//      ticks have passed. Lines and slots can therefore be reused (engine/tick_window.h).
 //   2. A peer's buffer is touched only after a wait on that peer. A buffer that peers touch is
-//      given back (the plan ends) only after a wait that covers their last touch, unless the
-//      buffer's reuse is guarded by release counters (`guarded`) or by the window of ticks (slots).
+//      given back (the plan ends) only after a wait that covers their last touch. There are two
+//      exceptions: the reuse of a `guarded` buffer waits until every rank has released it
+//      (pool/host/release_ledger.h), and the reuse of a slot waits for the window of ticks.
 //   3. ticks <= kMaxTicks.
 //
-// Quiet. A rank that only receives, as in a broadcast, has nothing to tell but that it has entered,
-// which only the window of ticks needs (rule 1), and for that one round in four is enough. So in a
-// plan that is `quiet` (one tick a round) this signal is `optional`: it is its rank's first step,
-// carries nothing, and no plan waits for it. The engine leaves it out of up to three rounds in a
-// row, which are the same on all ranks (LastHeard), and sends it in the next. One rank, the root,
-// always signals, so ranks that disagree about such a call find out.
+// Elided enter signals. A rank that only receives, as in a broadcast, signals only that it has
+// entered. Only the window of ticks needs this signal (rule 1), and the window needs it in one
+// round of four. In a plan that is `quiet` (one tick a round) the signal is therefore `optional`:
+// it is the first step of its rank, it carries no payload, and no plan waits for it. The engine
+// elides the signal in up to three consecutive rounds, which are the same on all ranks (LastHeard),
+// and sends it in the next round. The root always signals, so ranks that disagree about such a call
+// find out.
 //
 // Mirrored slots. If ranks share no memory, each rank has a copy, a mirror, of every other rank's
 // slots. In a plan that is `mirrored` a rank sees of a peer's slot only what that peer has `put`
@@ -37,37 +40,38 @@
 //   6. A rank touches no memory of peers except slots. Mirrored or not, a rank writes to no slot
 //      but its own.
 //
-// Relayed. Between hosts each peer that sees a signal costs a message. In a plan that is `relayed`
-// (mirrored, one round) every signal is for one peer and every wait for one peer, and a tick may be
-// signalled to several. Rule 1 then holds by hearsay: when its plan ends, a rank knows that every
-// other rank has entered, from that rank itself or from a rank that knew. Fingerprints are compared
-// at every wait.
+// Relayed signals. Between hosts each peer that sees a signal costs a message. In a plan that is
+// `relayed` (mirrored, one round) every signal is for one peer and every wait for one peer, and a
+// rank may signal a tick to several peers. Rule 1 then holds transitively: when its plan ends, a
+// rank knows that every other rank has entered, because that rank has told it or because a third
+// rank that knew has told it. Fingerprints are compared at every wait.
 //
 // Pieces. The bytes that one step brings into a slot are taken out of it by steps that read just
-// these bytes: pieces have checksums (engine/checksums.h).
+// these bytes, because the checksums are of whole pieces (engine/checksums.h).
 //
-// Coded. The bytes that a `code` step makes of words are known when it has made them. The verifier
-// takes the step for a copy of a byte for each word, and a put behind it for one of all that the
-// slot can hold. Such bytes carry sums of their own. A plan with code steps has one round.
+// Coded data. A `code` step compresses words, or decompresses them. The compressed size is known
+// only at run time, when the step has run. The verifier therefore treats the step as a copy of one
+// byte for each word, and a put behind it as a put of the whole slot. Compressed bytes carry
+// checksums of their own. A plan with code steps has one round.
 //
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its
 // copies, reduces and puts then move `chunk` bytes a round: round k moves the elements [k, k + 1) *
-// chunk / element size of each step's count, at places that advance by as much. Places in slots do
-// not advance: every tick has a slot of its own.
+// chunk / element size of each step's count, and the offsets in buffers advance by as much. Offsets
+// in slots do not advance, because every tick has a slot of its own.
 //
 // Native steps. NCCL, an exchange by UCX, or the host's collectives carry out the whole of a
-// collective by themselves. That is one step here, `native`, and the plan says what it promises.
-// All ranks come to their native steps in the same order, and the k-th of each is the same: the
-// same way, kind and type, and what a rank sends to a peer is as long as what the peer receives
-// from it. The step reads its rank's `sends` and writes its rank's `receives`; both are over when
-// the step is. A rank's step may end as soon as the ranks that it receives from have come to
-// theirs: it says nothing of any other rank. A native step that reduces says whether it takes the
-// sum in the order of the ranks. A plan with native steps has no ticks: peers hear of it by these
-// steps alone.
+// collective by themselves. Such a collective is one `native` step of a plan, and the plan says
+// what the step promises. All ranks come to their native steps in the same order. The k-th native
+// steps of all ranks match: they have the same algorithm, kind and type, and a rank sends as many
+// elements to a peer as the peer receives from it. The step reads its rank's `sends` and writes its
+// rank's `receives`; both accesses are over when the step ends. A rank's step may end as soon as
+// the ranks that it receives from have come to theirs, so its end says nothing about other ranks. A
+// native step that reduces says whether it sums in rank order. A plan with native steps has no
+// ticks, because these steps alone synchronize the ranks.
 //
-// Operands. An `Operand` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked
-// `shared` are one piece of memory that all ranks map (a host-shared slot): every rank's bytes are
-// the same bytes.
+// Operands. An `Operand` names the bytes at `offset` of a `buffer` of `rank`. Buffers marked
+// `shared` are one piece of memory that all ranks map (a host-shared slot), so the operands of all
+// ranks name the same bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -80,7 +84,8 @@
 namespace fsccl {
 
 inline constexpr int kMaxTicks = 4;
-// The slots of so many ticks may be in use: that of tick t is free again at tick t + kTickWindow.
+// The slots of this many ticks may be in use at once: the slot of tick t is free again at tick t +
+// kTickWindow.
 inline constexpr int kTickWindow = 8;
 inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can carry
@@ -98,9 +103,9 @@ enum class StepKind : uint8_t {
   // dst = src, `count` elements of dtype `from`: src is any operand of this rank, dst one in a slot
   // of this rank, as `peer` sees that slot (mirrored)
   put,
-  // dst = src, `count` words, in a form that the operation's hook gives them, or takes them out of:
-  // dst is a slot of this rank, from its begin on, or src is one of a peer. How many bytes of the
-  // slot the form takes, at most the slot's, is known when the hook has run
+  // dst = src, `count` words, which the operation's hook compresses or decompresses. To compress,
+  // dst is a slot of this rank, from its begin on; to decompress, src is a slot of a peer. The
+  // compressed size, which is at most the slot's, is known when the hook has run
   code,
   // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on
   // this rank
@@ -108,39 +113,39 @@ enum class StepKind : uint8_t {
   // wait until `peer` (or every peer) has reached `tick`; with count > 0 store the carried bytes at
   // dst, on this rank
   wait,
-  // wait until every rank of the operation has released what was in buffer dst.buffer before
-  // (release counters)
+  // wait until every rank of the operation has released the former contents of buffer dst.buffer
+  // (pool/host/release_ledger.h)
   wait_released,
-  // all have entered: go on if every published buffer can be touched; else all ranks go on with the
-  // operation's other plan, which needs no peer's buffers
+  // all ranks have entered: go on if every buffer whose address the enter signals carry can be
+  // touched; else all ranks go on with the operation's fallback plan, which needs no peer's buffers
   choose,
-  // the whole of a collective by other means: what it moves and promises is natives[tick] of the
-  // plan
+  // a whole collective by other means: natives[tick] of the plan says what it moves and promises
   native,
   // dst = dst / number of ranks, `count` elements of dtype `to` that a native step has summed
   divide,
 };
 
-// This names what carries out a native step.
+// The algorithm of a native step.
 enum class NativeAlgorithm : uint8_t {
-  nccl,       // by NCCL
-  exchanged,  // by UCX: parts are exchanged, and the call waits
+  nccl,       // NCCL carries it out
+  exchanged,  // UCX exchanges the parts, and the call waits
   summed,     // the parts are exchanged, then one kernel of this library sums them in rank order
   staged,     // through pinned host memory and the host's collectives; the call waits
 };
 // Their names in rules (select/rules.h).
 inline constexpr std::array<std::string_view, 4> kNativeNames{"nccl", "ucx", "summed", "staged"};
 
-// This is what a native step moves and promises.
+// The elements that a native step moves, and what the step promises.
 struct Native {
-  // Elements at `offset` bytes in the input (sends) or the output (receives), for or from `peer`.
+  // Elements that begin at byte `offset` of the input (sends) or the output (receives), and that go
+  // to `peer` or come from it.
   struct Part {
     int32_t peer = 0;
     uint64_t offset = 0, count = 0;
   };
   NativeAlgorithm by{};
-  // The parts that come from all ranks are reduced to one: the receives have the same place. Else
-  // each part is received as it was sent.
+  // The parts that come from all ranks are reduced to one part: all receives have the same offset.
+  // Else each part is received as it was sent.
   bool reduces = false;
   bool in_rank_order = false;  // reduces: the sum is taken in the order of the ranks
   bool averages = true;     // reduces: an average is one when the step ends; else `divide` makes it
@@ -158,15 +163,15 @@ struct Step {
   StepKind kind{};
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  uint16_t tick = 0;         // signal, wait; native: the number of what it moves
+  uint16_t tick = 0;         // signal, wait; native: its index in Plan::natives
   int32_t peer = kAllPeers;  // wait and put: the peer; signal: the receiver
   Operand dst, src;
   uint64_t count = 0;     // elements (signal, wait: bytes)
   uint64_t stride = 0;    // reduce_local: bytes from one block to the next
   Operand own;            // reduce: where this rank's own contribution is
-  bool to_all = false;    // reduce: dst on every rank
-  bool optional = false;  // signal: of a quiet plan
-  // put: of as many bytes as the last code step took, `count` at most
+  bool to_all = false;    // reduce: the result goes to dst on every rank
+  bool optional = false;  // signal: a quiet plan may elide it
+  // put: moves as many bytes as the last code step has made, at most `count`
   bool coded = false;
 };
 
@@ -182,27 +187,28 @@ struct Buffer {
   Role role{};
   uint64_t bytes = 0;   // on this rank; 0: not present on this rank
   bool shared = false;  // one piece of memory for all ranks
-  // reuse after the plan is guarded by release counters, and waited for before it is written,
-  // unless it is inout: then it was, by who wrote what is there
+  // Peers may still use the buffer after the plan has ended, because it is reused only after every
+  // rank has released it. A plan that writes to it first waits for that (wait_released). An inout
+  // buffer needs no wait: whoever wrote its present contents has waited.
   bool guarded = false;
-  // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not
-  // shared, symmetric or address_exchanged)
+  // Peers touch the buffer, and learn its address from the enter signal, which has room for two.
+  // Buffers that are shared, symmetric or address_exchanged do not need it.
   bool address_in_signal = false;
   bool symmetric = false;  // a slot at the same arena offset on every rank: peers know where it is
-  // the caller may write to it when the plan ends: peers are through with it by then, guarded or
-  // not
+  // The caller may write to the buffer when the plan ends: no peer uses it any more by then, even
+  // if the buffer is guarded.
   bool writable = false;
-  // peers touch it and know where it is: its location was exchanged when the unit was made
+  // Peers touch the buffer, and know its address from an exchange before the call.
   bool address_exchanged = false;
   // the slot, on each rank, of tick `slot_tick` of the round; peers know where it is
   bool slot = false;
   uint16_t slot_tick = 0;
-  // published: its size on each rank where that differs; empty: `bytes` everywhere
+  // address_in_signal: its size on each rank where that differs; empty: `bytes` everywhere
   std::vector<uint64_t> peer_bytes;
 };
 
 struct Plan {
-  std::string name;  // the algorithm: "all_gather_direct"
+  std::string name;  // names the algorithm: "all_gather_direct"
   int rank = 0;
   int ranks = 0;
   int ticks = 0;  // ticks of a round
@@ -211,14 +217,13 @@ struct Plan {
   std::array<uint64_t, kMaxTicks> slots{};
   // bytes that a step moves in a round, a multiple of 64; 0: all of them
   uint64_t chunk = 0;
-  bool completes_early = false;  // this rank does not wait for every peer to enter
+  bool completes_early = false;  // this rank's plan may end before every peer has entered
   bool mirrored = false;         // slots are seen by the ranks that they were put for
-  bool relayed = false;          // signals are for one peer each
-  // some ranks' signals may be optional; alike on all ranks
-  bool quiet = false;
+  bool relayed = false;          // each signal is for one peer
+  bool quiet = false;            // some ranks' enter signals may be elided; alike on all ranks
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
-  std::vector<Native> natives;  // by the number in a native step
+  std::vector<Native> natives;  // a native step has the index in its `tick`
 
   // Returns the bytes of the slot in which the operand lies; 0: it is in no slot.
   uint64_t slot_bytes(const Operand& operand) const {
@@ -227,9 +232,9 @@ struct Plan {
   }
 };
 
-// The tick of the last round that was not quiet, or of the first round. A round of kMaxTicks ticks
-// waits until peers have entered some round of the last kTickWindow - kMaxTicks; their signals
-// exist as long as no more than these rounds are quiet.
+// The tick of the last round in which no signal was elided, or of the first round. A round of
+// kMaxTicks ticks begins only after all peers were seen to enter one of the rounds of the last
+// kTickWindow - kMaxTicks ticks. So the signals may be elided in no more than these rounds.
 struct LastHeard {
   uint32_t tick = 0;
   bool quiet(const Plan& plan, uint32_t at) const {

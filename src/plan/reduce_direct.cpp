@@ -1,7 +1,7 @@
-// Reducing by pulling: each rank reduces its part of all inputs, reading them where they are, in
-// rank order, and writes the result in the same pass to whoever gets it. Part q of an input is read
-// by rank q alone, and part q of an output is written by rank q alone, after it has read: so the
-// plan is right whether or not a rank, or its peers, run in place.
+// Reduction by pulling: each rank reads its part of all inputs in place, reduces it in rank order,
+// and writes the result in the same pass to the ranks that get it. Only rank q reads part q of an
+// input, and only rank q writes part q of an output, after it has read. The plan is therefore also
+// right if a rank, or its peers, pass the same memory as input and output.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

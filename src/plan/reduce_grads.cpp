@@ -1,6 +1,6 @@
-// Reduction of a unit's gradients: each rank reduces its piece of every parameter from all gradient
-// slots, in rank order, straight into its sharded gradient. The slots are guarded: they are written
-// again only after every rank released them.
+// Reduction of a unit's gradients: each rank reduces its piece of every parameter from the gradient
+// slots of all ranks, in rank order, straight into its sharded gradient. The slots are guarded:
+// they are written again only after every rank has released them.
 #include "plan/unit_build.h"
 
 namespace fsccl {

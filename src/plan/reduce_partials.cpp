@@ -1,7 +1,8 @@
-// Between hosts, the part of a gradient's sum that is over the ranks of one host: each of them
-// reduces the pieces that it takes to the other hosts, or that it keeps, into its own gradient
-// slots. If the sum has the gradients' type it takes the place of this rank's own contribution,
-// else it lies behind the gradients. Nobody else reads either place: pieces are held by one rank.
+// The first stage of a sum of gradients over several hosts: the sum over the ranks of one host.
+// Each rank of the host reduces the pieces that it will exchange with other hosts, or that it
+// keeps, into its own gradient slots. If a sum has the gradients' type, it replaces this rank's own
+// contribution; else it lies behind the gradients. No other rank reads either place, because one
+// rank acts for each piece.
 #include "plan/unit_build.h"
 
 namespace fsccl {

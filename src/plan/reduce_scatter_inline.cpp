@@ -1,6 +1,6 @@
-// Tiny reduce-scatter: each rank's whole input rides in its enter signal; every rank stores all of
-// them side by side, in rank order, and reduces its own part. The reduction is the same as that of
-// reduce_direct, so the bits are too.
+// Tiny reduce-scatter: each rank's whole input travels in its enter signal. Every rank stores the
+// inputs of all ranks side by side, in rank order, and reduces its own part. The order is that of
+// reduce_direct, so the result has the same bits.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

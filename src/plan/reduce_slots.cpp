@@ -1,10 +1,10 @@
-// Reduces through slots, in rounds. A rank puts the parts of its input that others reduce into its
-// slot. Each rank reduces its part from the slots and its own input, in rank order. If others get
-// the result, the rank puts the result into the slot of a later tick.
+// Reduction through slots, in rounds. A rank puts the parts of its input that others reduce into
+// its slot. Each rank reduces its part from the slots and its own input, in rank order. If others
+// get the result, the rank puts the result into the slot of a later tick.
 //
-// Mirrored slots are filled straight from the input and from the place of the result. A piece that
-// does not fit is cut into parts for several ticks, and all of them are on their way before the
-// first is reduced: the rank reduces one while the network moves the next.
+// Mirrored slots are filled straight from the input and from the result. A piece that does not fit
+// a slot is cut into parts for several ticks, and the rank puts all of them before it reduces the
+// first: it reduces one part while the network moves the next.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -14,13 +14,13 @@ namespace fsccl {
 
 namespace {
 
-// How what one rank reduces is cut.
+// How the part that one rank reduces is cut into pieces and ticks.
 struct Cut {
   Cut(const ReductionShape& f, uint64_t slot_bytes) {
     const uint64_t size = dtype_size(f.dtype);
     uint64_t longest = 0;
     for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
-    // One piece: all read all of it, or a mirrored slot has but one reader.
+    // A slot is one piece if all ranks read all of it, or if it is mirrored and has one reader.
     pieces = f.every_rank_reduces_all || (f.mirrored && f.ranks == 2)
                  ? 1
                  : static_cast<uint64_t>(f.ranks);
@@ -51,7 +51,7 @@ Portion part(const ReductionShape& f, const Cut& cut, int q, int tick) {
   return Portion{whole.begin + portion.begin, portion.count};
 }
 
-// The results of the others come out of their slots.
+// Copies the results of the other ranks from their slots.
 void collect(const ReductionShape& f, const Cut& cut, Builder& build) {
   for (int t = 0; t < cut.ticks; ++t) {
     for (int i = 1; i < f.ranks; ++i) {
@@ -82,8 +82,9 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
   build.in_rounds(cut.chunk, cut.most);
 
   const bool reduces = f.parts[static_cast<size_t>(f.rank)].count > 0;
-  // In place, a rank that reduces everything overwrites its input as soon as it has the others',
-  // when the puts of it may still be on their way: they leave from a copy.
+  // If the output is the input, a rank that reduces everything overwrites its input as soon as it
+  // has the others' inputs. The puts of its input may still be in flight then, so they are made
+  // from a copy.
   const auto reducers = std::count_if(f.parts.begin(), f.parts.end(),
                                       [](const Shape::Part& any) { return any.count > 0; });
   const bool staged = f.mirrored && f.every_rank_reduces_all && reduces && reducers > 1;
@@ -100,7 +101,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
     }
     build.signal(t);
   }
-  // the result belongs in this rank's output
+  // the result goes to this rank's output
   const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;
   if (!reduces && f.every_rank_reduces_all) build.completes_early();
   for (int t = 0; t < ticks; ++t) {

@@ -1,5 +1,5 @@
-// One buffer of one rank (or one shared buffer) during verification: a map from ranges of bytes to
-// what they hold. Ranges never overlap.
+// The memory of one buffer of one rank, or of one shared buffer, during verification: a map from
+// ranges of bytes to the values that they hold. Ranges never overlap.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,13 +20,13 @@ struct SymbolicValue {
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
   bool reduced = false;    // over all ranks
-  bool any_order = false;  // reduced: in an order of the native step's own
-  bool undivided = false;  // reduced: where it is an average, it is still to be divided
+  bool any_order = false;  // reduced: not in rank order, but in an order of the native step
+  bool undivided = false;  // reduced: a `divide` step must still make an average of it
 
   // Untouched bytes: any dtype may be read into them, and they may be cut anywhere.
   bool raw() const { return !reduced && from == to; }
   bool operator==(const SymbolicValue& other) const;
-  // The value `bytes` further on; false if that cuts an element.
+  // Makes this the value `bytes` further on. Returns false if that cuts an element.
   bool advance(uint64_t bytes);
   std::string text() const;
 };
@@ -34,13 +34,14 @@ struct SymbolicValue {
 struct SymbolicRange {
   uint64_t begin = 0, end = 0;  // bytes
   SymbolicValue value;
-  bool written = false;  // by a step; else initial contents
+  bool written = false;  // a step has written it; else it has its initial contents
 };
 
 class SymbolicMemory {
  public:
   void set_initial(uint64_t begin, uint64_t bytes, const SymbolicValue& value);
-  // The ranges that make up [begin, begin + bytes), cut to it; fails if some of it holds nothing.
+  // Returns the ranges that make up [begin, begin + bytes), cut to it. Fails if some byte has no
+  // value.
   Result<std::vector<SymbolicRange>> read(uint64_t begin, uint64_t bytes) const;
   // Fails if it cuts an element, or if part of the range was written before and `once` is set.
   Status write(uint64_t begin, uint64_t bytes, const SymbolicValue& value, bool once);

@@ -1,6 +1,7 @@
-// Native steps (plan.h), symbolically. A rank that comes to such a step reads what it sends; its
-// step is over when the ranks that it receives from have come to theirs, and has then written what
-// it receives. To the order of steps that is a signal for all and a wait for those ranks.
+// Runs native steps (plan.h) symbolically. A rank that comes to such a step reads the elements that
+// it sends. The step ends when the ranks that it receives from have come to theirs, and has then
+// written the elements that it receives. The step therefore counts as a signal to all ranks and a
+// wait for the ranks that it receives from.
 #include <algorithm>
 #include <optional>
 
@@ -25,7 +26,7 @@ Status check_parts(const Plan& plan, const std::vector<Native::Part>& parts) {
   return success();
 }
 
-// A step of `mine` against the same step of `other`.
+// Checks a native step of `mine` against the same step of `other`.
 Status check_pair(const Plan& mine, const Plan& other, size_t which) {
   const Native &ours = mine.natives[which], &theirs = other.natives[which];
   if (ours.by != theirs.by || ours.reduces != theirs.reduces ||
@@ -86,7 +87,7 @@ Status check_natives(const std::vector<Plan>& plans) {
   return success();
 }
 
-// False: a rank that it receives from has not come to the step.
+// Returns false if a rank that this rank receives from has not come to the step.
 Result<bool> SymbolicRun::do_native(int rank, uint32_t index, const Step& step) {
   const Native& native = plans_[static_cast<size_t>(rank)].natives[step.tick];
   const int tick = plans_[0].ticks + step.tick;
@@ -117,8 +118,8 @@ Status SymbolicRun::begin_native(int rank, uint32_t index, const Step& step, con
   return success();
 }
 
-// A part that lies where it is received is left there. Other parts must not overlap what is sent:
-// nobody says in which order they come.
+// A part whose source is its destination stays there. No other received part may overlap a part
+// that is sent, because parts come in any order.
 Status SymbolicRun::check_received(int rank, const Step& step, const Native& native,
                                    const Native::Part& part) const {
   const uint64_t bytes = part.count * dtype_size(step.from);

@@ -46,8 +46,8 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
   for (const Plan& plan : plans) {
     for (uint32_t i = 0; i < buffers; ++i) {
       const Buffer& buffer = plan.buffers[i];
-      // An own slot that is mirrored may be put as a whole, gaps included: they are what they were,
-      // which is no expected value.
+      // A rank may put its own mirrored slot as a whole, with gaps between the pieces. The gaps
+      // therefore have an initial value, which no result may have.
       const bool mine = buffer.slot && !buffer.address_exchanged;
       if (buffer.role != Role::input && buffer.role != Role::inout && !mine) continue;
       const SymbolicValue initial{buffer.shared ? 0 : plan.rank, i, 0};
@@ -94,7 +94,7 @@ Result<bool> SymbolicRun::advance(int rank) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   uint32_t& next = next_[static_cast<size_t>(rank)];
   const uint32_t from = next;
-  bool began = false;  // a native step, which others may wait for
+  bool began = false;  // true: a native step has begun, which other ranks may wait for
   while (next < plan.steps.size()) {
     const Step& step = plan.steps[next];
     if (step.kind == StepKind::native) {
@@ -155,7 +155,7 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
     case StepKind::wait_released: {
       const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
       if (step.dst.buffer >= buffers.size() || !buffers[step.dst.buffer].guarded)
-        return fail(FSCCL_ERR_INTERNAL, "the buffer has no release counters: it is not guarded");
+        return fail(FSCCL_ERR_INTERNAL, "the buffer is not guarded, so no rank releases it");
       released_[static_cast<size_t>(rank) * buffers.size() + step.dst.buffer] = true;
       return success();
     }
@@ -188,8 +188,8 @@ Status SymbolicRun::check_operand(int rank, const Operand& operand, uint64_t byt
   if (operand.rank == rank || buffer.shared) return success();
   if (!buffer.address_in_signal && !buffer.symmetric && !buffer.address_exchanged)
     return fail(FSCCL_ERR_INTERNAL,
-                "{} of rank {} is not known to peers (its address is not in a signal, not "
-                "exchanged, and it is neither symmetric nor shared)",
+                "peers do not know where {} of rank {} is: its address is neither in a signal nor "
+                "exchanged, and it is neither symmetric nor shared",
                 buffer.name, operand.rank);
   if (!waited(rank, operand.rank))
     return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is touched before any wait for that rank",
@@ -197,8 +197,8 @@ Status SymbolicRun::check_operand(int rank, const Operand& operand, uint64_t byt
   return success();
 }
 
-// Source and destination of one step may be the same bytes element for element, if at all; never
-// overlap otherwise.
+// Checks that source and destination of a step do not overlap. They may be the same bytes, if
+// `same_allowed` says so.
 Status SymbolicRun::check_alias(const Operand& dst, uint64_t dst_bytes, const Operand& src,
                                 uint64_t src_bytes, bool same_allowed) const {
   const Location to = locate(dst), from = locate(src);
@@ -232,8 +232,8 @@ Status SymbolicRun::write(int rank, uint32_t index, const Operand& operand, uint
   return memories_[to.memory].write(to.offset, bytes, value, once);
 }
 
-// As a copy, but one that lasts until `peer` certainly has the bytes: when it has waited for the
-// tick of the slot.
+// A put is a copy that lasts until `peer` certainly has the bytes: until the peer has waited for
+// the tick of the slot.
 Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   if (!plan.mirrored) return fail(FSCCL_ERR_INTERNAL, "puts into a slot that is not mirrored");
@@ -299,8 +299,8 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
   return success();
 }
 
-// Source k must be the same bytes of rank k's input, whether read there (reduce) or gathered before
-// (reduce_local).
+// All sources must be the same bytes of the ranks' inputs: source k is read from rank k (reduce),
+// or was gathered from it before (reduce_local).
 Status SymbolicRun::do_reduce(int rank, uint32_t index, const Step& step) {
   const bool local = step.kind == StepKind::reduce_local;
   const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
@@ -352,8 +352,8 @@ Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
     return fail(FSCCL_ERR_INTERNAL, "a relayed signal is for one peer");
   if (!plans_[0].relayed && step.peer != kAllPeers)
     return fail(FSCCL_ERR_INTERNAL, "a signal is for all peers");
-  // Ticks but the first of a round, without which the peers' engines do not go on; of quiet plans
-  // that, too.
+  // Peers do not wait for every tick: in mirrored plans a rank may skip all ticks but the first of
+  // a round, and in quiet plans the first as well.
   const bool may_skip = plans_[0].mirrored || plans_[0].quiet;
   for (int peer = first; peer < last; ++peer) {
     if (order_.signalled(rank, step.tick, peer))
@@ -371,8 +371,7 @@ Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
       return fail(FSCCL_ERR_INTERNAL, "a signal carries bytes of its own rank");
     Payload& payload =
         payloads_[static_cast<size_t>(rank) * static_cast<size_t>(ticks) + step.tick];
-    // A later payload replaces an earlier one in the line, and nothing says that peers have read
-    // that.
+    // A later payload replaces an earlier one in the line, perhaps before peers have read it.
     for (int t = 0; t < step.tick; ++t)
       if (payloads_[static_cast<size_t>(rank) * static_cast<size_t>(ticks) + static_cast<size_t>(t)]
               .bytes > 0)
@@ -392,7 +391,7 @@ Status SymbolicRun::do_wait(int rank, uint32_t index, const Step& step) {
     order_.wait(rank, q, step.tick);
     waited_[pair(rank, q)] = true;
     if (step.tick == 0) waited_enter_[pair(rank, q)] = true;
-    std::erase_if(puts_[pair(q, rank)], [&](const OnItsWay& put) {
+    std::erase_if(puts_[pair(q, rank)], [&](const PutInFlight& put) {
       if (put.tick != step.tick) return false;
       accesses_[put.memory][put.access].over = order_.now(rank, index);
       return true;

@@ -16,13 +16,13 @@ namespace fsccl {
 
 class SymbolicRun {
  public:
-  // The plans have one shape: as many as ranks, numbered, equal ticks and number of buffers
-  // (verify() checks that first).
+  // The plans fit each other: there is one for each rank, in order, and all have the same number of
+  // ticks and of buffers. verify() has checked this.
   SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases);
   Status run();
 
-  // The memory and the offset of a operand. A shared buffer is one memory, that of rank 0; an
-  // aliased one is part of another.
+  // The memory and the offset of an operand. A shared buffer is one memory, that of rank 0. An
+  // aliased buffer is part of the memory of another one.
   struct Location {
     size_t memory = 0;
     uint64_t offset = 0;
@@ -41,8 +41,8 @@ class SymbolicRun {
     std::vector<SymbolicRange> ranges;  // relative to the first byte
   };
 
-  // An access of a put, which is over when its peer has waited for the tick.
-  struct OnItsWay {
+  // An access of a put. It is over when the peer has waited for the tick.
+  struct PutInFlight {
     size_t memory, access;
     uint16_t tick;
   };
@@ -50,7 +50,7 @@ class SymbolicRun {
   size_t pair(int rank, int peer) const {
     return static_cast<size_t>(rank) * plans_.size() + static_cast<size_t>(peer);
   }
-  Result<bool> advance(int rank);  // runs `rank` to its next unmet wait; whether it moved
+  Result<bool> advance(int rank);  // runs `rank` to its next unmet wait; returns if it made a step
   bool met(int rank, const Step& step) const;
   Status execute(int rank, uint32_t index, const Step& step);
   Status do_put(int rank, uint32_t index, const Step& step);
@@ -84,11 +84,12 @@ class SymbolicRun {
   std::vector<Location> locations_;       // locations of buffers, by (buffer, rank)
   std::vector<SymbolicMemory> memories_;  // their memory
   std::vector<std::vector<MemoryAccess>> accesses_;
-  std::vector<uint32_t> next_;               // step, by rank
-  std::vector<bool> waited_, waited_enter_;  // by (rank, peer): directly, for any tick; for tick 0
-  std::vector<bool> released_;               // by (rank, buffer)
-  std::vector<Payload> payloads_;            // by (rank, tick)
-  std::vector<std::vector<OnItsWay>> puts_;  // by (rank that put, peer)
+  std::vector<uint32_t> next_;  // step, by rank
+  // By (rank, peer): the rank has itself waited for some tick of the peer, or for tick 0.
+  std::vector<bool> waited_, waited_enter_;
+  std::vector<bool> released_;                  // by (rank, buffer)
+  std::vector<Payload> payloads_;               // by (rank, tick)
+  std::vector<std::vector<PutInFlight>> puts_;  // by (rank that put, peer)
   // The values that native steps have read, by (rank, peer that it is for, number of the step);
   // relative to the first byte.
   std::map<std::tuple<int, int, uint16_t>, std::vector<SymbolicRange>> sent_;

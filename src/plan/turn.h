@@ -1,7 +1,8 @@
-// The part of a slot that several ranks use when they send at once, and the part that is packed
-// into one message. If each rank has a mirror of the others' slots, this part is less than a slot
-// can hold: no rank reads while it sends, and packed bytes should come from the caches. A rank that
-// sends alone, straight from its buffer, fills its slot, for fewer messages.
+// Two limits of mirrored slots. turn_bytes() is the part of a slot that a rank fills in a turn when
+// several ranks send at once. packed_bytes() is the part that a rank packs before one put. Both are
+// less than a slot can hold: a rank does not read while it sends, so turns must be short, and
+// packed bytes should still be in the caches when they are sent. A rank that sends alone, straight
+// from its buffer, fills its slot, because that takes fewer messages.
 #pragma once
 #include <algorithm>
 #include <cstdint>

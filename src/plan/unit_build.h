@@ -1,5 +1,5 @@
-// The parts that builders of a unit's plans share: the buffers, and the steps that write this
-// rank's pieces into the slots.
+// The functions that the builders of a unit's plans share: they add the buffers, and the steps that
+// write this rank's pieces into the slots or pull the pieces of peers.
 #pragma once
 #include <numeric>
 
@@ -8,7 +8,7 @@
 
 namespace fsccl {
 
-// A rank's piece of a parameter of the plan.
+// The piece of a parameter that a rank of the layout holds, and the plan's buffers for it.
 struct UnitPiece {
   size_t parameter = 0;
   int rank = 0;  // rank of the layout
@@ -29,7 +29,8 @@ inline int ranks_of(const UnitShape& shape) {
   return shape.holds.empty() ? shape.layout->ranks() : static_cast<int>(shape.holds.size());
 }
 
-// Calls visit(UnitPiece) for every piece of `layout_rank`: not tied, in a slot, not empty.
+// Calls visit(UnitPiece) for every piece of `layout_rank` that is not empty and has a slot. Tied
+// parameters are left out, because their owners have the pieces.
 template <class Visit>
 void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
   const std::vector<size_t> list = parameters_of(shape);
@@ -45,7 +46,7 @@ void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
   }
 }
 
-// The same for every piece that `rank` of the plan acts for.
+// Calls visit(UnitPiece) for every piece that `rank` of the plan acts for.
 template <class Visit>
 void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
   if (shape.holds.empty()) return for_each_piece_of(shape, rank, visit);
@@ -53,7 +54,7 @@ void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
     for_each_piece_of(shape, held, visit);
 }
 
-// The slots of a unit's plan, as unit_plans.h numbers its buffers: `slot` is what each is like.
+// Adds the slots of a unit's plan, numbered as in unit_plans.h. Each has the properties of `slot`.
 inline void add_slots(Builder& build, const UnitShape& shape, const Buffer& slot) {
   const std::vector<size_t> list = parameters_of(shape);
   for (size_t k = 0; k < (shape.slot.by_parameter ? list.size() : 1); ++k) {
@@ -68,7 +69,7 @@ inline void add_slots(Builder& build, const UnitShape& shape, const Buffer& slot
   }
 }
 
-// All its buffers: a shard has elements of `dtypes`.
+// Adds all buffers of a unit's plan: its slots, and its shards with elements of `dtypes`.
 inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffer& slot,
                              Role shard_role, const std::vector<fsccl_dtype_t>& dtypes) {
   add_slots(build, shape, slot);
@@ -82,8 +83,8 @@ inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffe
   }
 }
 
-// Pulls what peer q has in its slots of the pieces that it acts for. One copy per piece; pieces
-// that touch (flat layouts, where parameters lie end to end) become one.
+// Pulls the pieces that peer q acts for from the slots of q, with one copy per piece. Pieces that
+// touch, as in flat layouts, where parameters lie end to end, share a copy.
 inline void pull_pieces(Builder& build, const UnitShape& shape, int q) {
   for_each_piece(shape, q, [&](const UnitPiece& its) {
     const fsccl_dtype_t dtype = shape.slot_dtype[its.parameter];
@@ -100,9 +101,9 @@ inline void pull_pieces(Builder& build, const UnitShape& shape, int q) {
   });
 }
 
-// The end of a plan whose ranks have slots of their own: what the others have in theirs is pulled
-// once they have said that it is there; with `leave` in one more tick all have, and the caller may
-// write to his.
+// Adds the last steps of a plan whose ranks have private slots. This rank signals that its pieces
+// are in its slots, and pulls the pieces of each peer once the peer has signalled. With `leave` the
+// ranks signal once more when they have pulled; behind that the caller may write to its slots.
 inline Plan pull_from_peers(Builder& build, const UnitShape& shape, bool leave) {
   build.signal(0);
   for (int i = 1; i < build.ranks(); ++i) {
@@ -117,7 +118,8 @@ inline Plan pull_from_peers(Builder& build, const UnitShape& shape, bool leave) 
   return build.take();
 }
 
-// Waits until what was in the slots before is released, and casts this rank's pieces into them.
+// Waits until every rank has released the former contents of the slots, and casts this rank's
+// pieces into them.
 inline void cast_own_pieces(Builder& build, const UnitShape& shape) {
   const std::vector<size_t> list = parameters_of(shape);
   if (!shape.slot.by_parameter) build.wait_released(0);

@@ -5,10 +5,11 @@
 //   reduce      0 .. S - 1: gradient slots; S + k: sharded gradient of the k-th parameter (output)
 //   broadcast   i: shard of parameter i (inout)
 //
-// Between hosts a unit's plans are those of the ranks of one host, with what other hosts have of it
-// going through this host's slots (UnitShape::holds; unit/host/unit_hosts.cpp puts them together):
-// each gathers in them what its own ranks hold, or passes on what has come from others, or leaves
-// in them its host's part of a sum.
+// If a unit's ranks are on several hosts, each of its plans is of the ranks of one host. The bytes
+// of other hosts come and go through the slots of this host by exchanges that are not part of these
+// plans (unit/host/unit_hosts.cpp). A plan gathers the pieces of the host's own ranks in the slots,
+// or distributes the pieces that have come from other hosts, or leaves the host's part of a sum in
+// the slots. UnitShape::holds says which pieces each rank acts for.
 #pragma once
 #include <vector>
 
@@ -17,11 +18,11 @@
 
 namespace fsccl {
 
-// Between hosts: where in its slot the sum of a piece is taken, by who sums it, in the
-// accumulator's type.
+// Units on several hosts: where the rank that sums a piece puts the host's sum in its slot. The sum
+// has the accumulator's type.
 struct SumOffsets {
   fsccl_dtype_t dtype = FSCCL_FLOAT32;
-  std::vector<std::vector<uint64_t>> offset;  // [parameter][rank of the layout]: of its piece
+  std::vector<std::vector<uint64_t>> offset;  // [parameter][rank of the layout that has the piece]
 };
 
 struct UnitShape {
@@ -30,7 +31,7 @@ struct UnitShape {
   std::vector<fsccl_dtype_t> shard_dtype;  // per parameter
   // per parameter: wire dtype (unshard), reduce dtype (reduce)
   std::vector<fsccl_dtype_t> slot_dtype;
-  std::vector<fsccl_dtype_t> grad_dtype;  // per parameter: of the sharded gradient (reduce)
+  std::vector<fsccl_dtype_t> grad_dtype;  // per parameter: dtype of the sharded gradient (reduce)
   SlotMap slot;                           // absent parameters are left alone
   std::vector<size_t> params;             // the parameters of the plan, in their order; empty: all
   // For each rank of the plan, the ranks of the layout that it acts for. Empty: each rank acts for
@@ -39,32 +40,32 @@ struct UnitShape {
   SumOffsets sums;
 };
 
-// Host-shared slots: wait_released(slot), cast each piece of this rank from its shard to its final
-// place in a slot, signal, wait for all. One tick. Slots are shared and guarded.
+// Unshards into host-shared slots: wait_released(slot), cast each piece of this rank from its shard
+// to its final place in a slot, signal, wait for all. One tick. Slots are shared and guarded.
 Plan unshard_shared(const UnitShape&);
-// The slot's contents are still valid: enter and wait for all. One tick, moves nothing.
+// Only a barrier, for a slot whose contents are valid already. One tick; it moves nothing.
 Plan unshard_barrier(const UnitShape&);
-// Slots of its own on every rank (symmetric, guarded): wait_released(slot), cast own pieces into
-// own slots, signal, pull every peer's pieces from the peer's slots (rotated order), one copy per
+// Unshards into private slots (symmetric, guarded): wait_released(slot), cast own pieces into own
+// slots, signal, pull every peer's pieces from the peer's slots (rotated order), one copy per
 // (peer, parameter), or fewer where pieces touch. `writable`: two ticks. The slot is this rank's
 // own when the plan ends, because all have pulled. Otherwise one tick: peers may read the slot
 // until they release it, so this rank must not write to it.
 Plan unshard_private(const UnitShape&, bool writable);
-// Gradient slots on every rank (symmetric, guarded): signal, wait for all, reduce this rank's piece
-// of every parameter straight into its sharded gradient. One tick.
+// Reduces gradients from the gradient slots of all ranks (symmetric, guarded): signal, wait for
+// all, reduce this rank's piece of every parameter straight into its sharded gradient. One tick.
 Plan reduce_grads(const UnitShape&);
 // The steps of reduce_grads up to its sums, for which a rank needs nobody else: signal, wait for
 // all. The sums may be made while later plans run (engine/sums_apart.h), because the slots that
 // they read are guarded.
 Plan reduce_grads_enter(const UnitShape&);
-// Slots of its own on every rank: each has in its slots what it holds; the others pull it. Two
-// ticks: the slots are the ranks' own when the plan ends.
+// Private slots, in which each rank already has the pieces that it acts for: each rank pulls the
+// pieces of the others. Two ticks, so the caller may write to its slots when the plan ends.
 Plan unshard_pull(const UnitShape&);
-// Gradient slots as of reduce_grads: each rank reduces what it holds over the ranks of the plan,
-// into its own slots where `sums` has it. One tick.
+// Gradient slots as of reduce_grads: each rank reduces the pieces that it acts for over the ranks
+// of the plan, and puts the sums into its own slots at the offsets of `sums`. One tick.
 Plan reduce_partials(const UnitShape&);
-// All parameters' shards from `root`, one enter, one leave. Buffers are `address_exchanged` (the
-// engine exchanged their addresses when the unit was made).
+// Broadcasts all shards of `root` to the other ranks. The unit exchanged the addresses of the
+// buffers when it was made (`address_exchanged`).
 Plan broadcast_shards(const std::vector<uint64_t>& bytes, int rank, int ranks, int root);
 
 }  // namespace fsccl

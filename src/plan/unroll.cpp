@@ -8,11 +8,11 @@ namespace {
 struct Unroller {
   const Plan& plan;
   Plan out;
-  // views of a slot, by the rank that looks at it; one if all ranks see the same
+  // the number of views of a slot: one for each rank that sees it, or one if all see the same
   const uint32_t views;
   uint32_t first_slot = 0;  // first of the kTickWindow * views buffers that stand for slots
   LastHeard heard{};
-  std::vector<uint16_t> heard_at;  // rounds that are not quiet
+  std::vector<uint16_t> heard_at;  // first ticks of the rounds in which no signal is elided
 
   explicit Unroller(const Plan& given)
       : plan(given), out(given), views(given.mirrored ? static_cast<uint32_t>(given.ranks) : 1) {
@@ -36,16 +36,17 @@ struct Unroller {
       slot.role = Role::scratch;
       slot.bytes = slot_bytes;
       slot.slot = true;
-      // a slot that nobody else sees is the rank's own
+      // no peer sees the owner's own view of a mirrored slot
       slot.address_exchanged = !plan.mirrored || static_cast<int>(view) != plan.rank;
       out.buffers.push_back(slot);
     }
   }
 
-  // Bytes a operand advances per element before it; slots do not. `viewer`: who sees it.
+  // Returns the operand of a round that begins behind `elements` elements. Offsets in slots do not
+  // advance. `viewer`: the rank that sees the slot.
   Operand moved(Operand operand, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
                 int viewer) const {
-    if (operand.buffer >= plan.buffers.size()) {  // for verify() to find
+    if (operand.buffer >= plan.buffers.size()) {  // verify() will refuse it
       operand.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
       return operand;
     }
@@ -62,8 +63,8 @@ struct Unroller {
 
   void round(uint32_t r) {
     const int first_tick = static_cast<int>(r) * plan.ticks;
-    // The engine's own wait: whoever used a slot of this round, or a line, before has left that
-    // round.
+    // The engine's own wait: each rank that used a slot or a line of this round before has left
+    // that earlier round.
     const int needed = first_tick + plan.ticks - kTickWindow;
     const bool quiet = heard.quiet(plan, static_cast<uint32_t>(first_tick));
     if (needed > 0 && plan.ranks > 1) {

@@ -1,7 +1,8 @@
-// A plan in rounds written out as one long plan without slots, for the verifier: every round's
-// steps with their own operands and ticks, kTickWindow ordinary buffers in place of the slots (of
-// mirrored ones, as many for each rank that sees them: the owner's own is memory of its own), and
-// the waits by which the engine keeps slots and lines from being reused too early.
+// Writes a plan in rounds out as one long plan without slots, for the verifier. Every round's steps
+// have their own operands and ticks. kTickWindow ordinary buffers stand for the slots; if slots are
+// mirrored, there are as many for each rank that sees them, and the owner's own are its private
+// memory. The waits by which the engine keeps slots and lines from being reused too early become
+// steps.
 #pragma once
 #include "plan/plan.h"
 

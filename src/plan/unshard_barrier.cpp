@@ -1,4 +1,4 @@
-// Unshard when the slot still holds what it should: everybody enters, nothing moves.
+// Unshard of a slot whose contents are still valid. The plan is only a barrier: it moves nothing.
 #include "plan/unit_build.h"
 
 namespace fsccl {

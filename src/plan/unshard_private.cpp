@@ -1,6 +1,6 @@
-// Unshard into slots of this rank's own: each rank writes its own pieces into its own slots and
-// pulls every peer's pieces from the peer's. Peers read a slot until they release what they made of
-// it, so it is written only after everybody has released what was there before.
+// Unshard into private slots: each rank has slots of its own, writes its own pieces into them, and
+// pulls every peer's pieces from the peer's slots. Peers may read a slot until they release their
+// own, so a slot is written only after every rank has released the former contents.
 #include "plan/unit_build.h"
 
 namespace fsccl {

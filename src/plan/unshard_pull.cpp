@@ -1,5 +1,6 @@
-// Between hosts, into slots of this rank's own: some ranks of the host have what other hosts
-// brought, and each pulls it from the slots of who has it.
+// The last stage of an unshard over several hosts into private slots. Some ranks of the host have
+// received pieces of other hosts in their slots, and each rank of the host pulls these pieces from
+// them.
 #include "plan/unit_build.h"
 
 namespace fsccl {

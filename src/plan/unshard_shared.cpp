@@ -1,5 +1,5 @@
-// Unshard into slots that all ranks map: each rank writes its pieces at their final places, and the
-// gather is a barrier. Every byte of a parameter is written once per host.
+// Unshard into slots that all ranks map: each rank writes its pieces at their final offsets, so the
+// gather is only a barrier. Every byte of a parameter is written once per host.
 #include "plan/unit_build.h"
 
 namespace fsccl {

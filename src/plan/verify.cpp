@@ -14,7 +14,7 @@ constexpr size_t kMaxAddressesInSignal = 2;
 Status check_shape(const std::vector<Plan>& plans) {
   if (plans.empty()) return fail(FSCCL_ERR_INTERNAL, "no plans to verify");
   const Plan& first = plans[0];
-  // A plan without ticks is one of native steps.
+  // A plan without ticks has native steps.
   if (first.ticks < (first.natives.empty() ? 1 : 0) || first.ticks > kMaxTicks)
     return fail(FSCCL_ERR_INTERNAL, "plan {} has {} ticks; 1 .. {} are possible", first.name,
                 first.ticks, kMaxTicks);
@@ -34,14 +34,14 @@ Status check_shape(const std::vector<Plan>& plans) {
           "its algorithm, its ticks, its rounds, its kind of slots or whether it is quiet differ "
           "from rank 0's");
     if (plan.quiet && (plan.ticks > 1 || plan.relayed))
-      return wrong("what is quiet has one tick a round, and is not relayed");
+      return wrong("a quiet plan has one tick a round, and is not relayed");
     for (const Step& step : plan.steps)
       if (step.optional && (!plan.quiet || step.kind != StepKind::signal || step.count ||
                             &step != &plan.steps.front()))
         return wrong(
             "only the first step of a quiet plan, a signal that carries nothing, is optional");
     if (plan.relayed && (!plan.mirrored || plan.completes_early || plan.rounds > 1))
-      return wrong("what is relayed has one round, waits for all, and its slots are mirrored");
+      return wrong("a relayed plan has one round, waits for all ranks, and its slots are mirrored");
     if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
     if (plan.buffers.size() != first.buffers.size())
       return wrong("its number of buffers differs from rank 0's");
@@ -65,8 +65,9 @@ Status check_shape(const std::vector<Plan>& plans) {
   return success();
 }
 
-// Rule 1: every rank entered (of relayed plans: all know it of all), reached every moment that it
-// may not leave out, and has itself seen every peer enter.
+// Checks rule 1: every rank has entered, has signalled each tick that it may not leave out, and has
+// itself seen every peer enter. In a relayed plan a rank may have learned from others that a peer
+// has entered.
 Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
   for (const Plan& plan : plans) {
     const auto end = static_cast<uint32_t>(plan.steps.size());
@@ -107,8 +108,8 @@ Status check_conflicts(const std::vector<Plan>& plans, SymbolicRun& run) {
   return success();
 }
 
-// Rule 2: when a rank's plan ends, its memory is whole and is its own again. Reads of a guarded
-// buffer may go on, as its reuse waits for them, unless it is the caller's to write.
+// Checks rule 2: when a rank's plan ends, no peer accesses the rank's memory any more. Reads of a
+// guarded buffer may go on, because its reuse waits for them, unless the caller may write to it.
 Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
   for (const Plan& plan : plans) {
     const auto steps = static_cast<uint32_t>(plan.steps.size());

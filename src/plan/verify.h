@@ -3,12 +3,16 @@
 // x on", that converted, or the reduction of it over all ranks. Work is per range, never per byte,
 // so size does not matter.
 //
-// Checked: the rules of plan.h; every operand within its buffer and every access to a peer allowed;
-// no deadlock; no read of what nobody wrote; no two accesses to the same bytes, one of them a
-// write, that signals and waits do not order (vector clocks, so the verdict holds for every timing,
-// not for one; a put lasts from its step until its peer has the bytes); no access to a rank's
-// memory after its plan ended; results written once, with the right value, and nothing else
-// written.
+// The verifier checks that
+//   - the rules of plan.h hold, each operand is within its buffer, and each access to a peer is
+//     allowed;
+//   - there is no deadlock;
+//   - no step reads bytes that nobody has written;
+//   - signals and waits order each two accesses to the same bytes of which one is a write. Vector
+//     clocks decide this, so the verdict holds for every timing. A put lasts from its step until
+//     its peer has the bytes;
+//   - no rank's memory is accessed after its plan has ended;
+//   - each result is written once, with the right value, and nothing else is written.
 #pragma once
 #include <vector>
 
@@ -21,7 +25,7 @@ namespace fsccl {
 // source, converted from `from` to `to`.
 struct Expected {
   Operand operand;  // in a shared buffer: any rank
-  // initial contents of an input or inout buffer; `rank` is ignored when reduced
+  // the initial contents of an input or inout buffer; `rank` is ignored if `reduced` is set
   Operand source;
   uint64_t count = 0;  // elements
   fsccl_dtype_t from = FSCCL_UINT8;
@@ -30,8 +34,8 @@ struct Expected {
   bool any_order = false;  // reduced: in any order
 };
 
-// An in-place call: one rank passes the same memory twice, its `buffer` being part of its buffer
-// `inside` from byte `offset` on. A copy from a place to itself is then no access at all.
+// An in-place call: the memory of a rank's `buffer` is part of its buffer `inside`, from byte
+// `offset` on. A copy of bytes to themselves is not an access.
 struct Alias {
   int32_t rank = 0;
   uint32_t buffer = 0;
@@ -40,8 +44,8 @@ struct Alias {
 };
 
 // `plans[r]` is rank r's. Buffers other than scratch may be written only where `expected` names
-// them. The error names algorithm, rank, step and reason (FSCCL_ERR_INTERNAL: a wrong plan is a
-// defect of a builder).
+// them. The error names algorithm, rank, step and reason. Its code is FSCCL_ERR_INTERNAL, because a
+// wrong plan is a defect of a builder.
 Status verify(const std::vector<Plan>& plans, const std::vector<Expected>& expected,
               const std::vector<Alias>& aliases = {});
 

@@ -86,7 +86,7 @@ TEST(VerifyMirrored, WhoHasEnteredMayBeHeardFromOthers) {
   expect_error(plans, "a relayed signal is for one peer");
   plans = relayed();
   for (Plan& plan : plans) plan.completes_early = true;
-  expect_error(plans, "what is relayed has one round");
+  expect_error(plans, "a relayed plan has one round");
   plans = relayed();
   plans[0].steps.insert(plans[0].steps.begin(), plans[0].steps[0]);
   expect_error(plans, "tick 0 is signalled twice");
