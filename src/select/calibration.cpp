@@ -18,27 +18,27 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kLarge = Cost::kSizes.back();
-// The bytes with which pages side by side are tried: all of it stays in a core's own cache, as it
-// does in use.
+// The bytes with which copies of pages side by side are tried. They fit a core's own cache, as they
+// do in use.
 constexpr size_t kInCache = 32u << 10;
-// Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has
-// been used twice: fresh pages are no measure.
+// Each part takes kSamples samples of kGroup exchanges. Before slots are measured, the ring is used
+// twice, because the first use of a page takes longer.
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
-// Buffers of the largest size are taken in turn: as in use, the first cache does not hold what is
-// moved.
+// Buffers of the largest size are used in turn, so that the first-level cache does not hold the
+// bytes that are moved. It does not hold them in use either.
 constexpr size_t kBuffers = 4;
 constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3;
-constexpr uint64_t kKnown = 1;          // the word of a rank that need not measure
-constexpr double kSlowExchange = 3000;  // the two share a core for now: the defaults then
+constexpr uint64_t kKnown = 1;  // the word of a rank that knows the costs already
+// If an exchange takes longer, the two ranks share a core at present, and the defaults are used.
+constexpr double kSlowExchange = 3000;
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
-constexpr double kBetter = 0.95;      // a way that takes more of the time is no better
+constexpr double kBetter = 0.95;      // a better choice takes at most this fraction of the time
 
-// Findings as they travel, in the payload of a line.
+// The findings in the form that travels in the payload of a signal line.
 struct Findings {
-  // in `unit` ns, as all of these
+  // All times are in units of `unit` ns. If slots are mirrored, read[0] is the time of a message.
   uint16_t exchange = 0;
-  // mirrored: read[0] is what a message takes
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
   uint8_t unit = 0;  // 0: nothing found
@@ -105,7 +105,7 @@ class Probe {
     return found;
   }
 
-  // Returns what a rank finds by itself, and passes on the rest of `costs`.
+  // Measures what a rank can measure alone, and takes the other values from `costs`.
   Findings alone(const Costs& costs) {
     make_buffers(kBuffers * kLarge);
     Findings found = told(costs);
@@ -113,7 +113,8 @@ class Probe {
     return found;
   }
 
-  // Passes `costs` on, but the system may let the two read each other's memory now or not.
+  // Returns findings that are those of `costs`, except that the two ranks find out whether the
+  // system lets them read each other's memory.
   Findings kept(const Costs& costs) {
     make_buffers(Cost::kSizes[0]);
     Findings found = told(costs);
@@ -174,7 +175,7 @@ class Probe {
     }
     return static_cast<double>(least);
   }
-  // In ns, without the exchanges of `exchange` ns that are measured with it.
+  // Returns the time in ns, without the exchanges of `exchange` ns that are measured with it.
   double slots(size_t bytes, Stores stores, double exchange, SideBySide way = SideBySide::none) {
     const double pieces =
         std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
@@ -188,19 +189,19 @@ class Probe {
       best = ns;
       found->side_by_side = static_cast<uint8_t>(way) & 3;
     }
-    // Also if nothing was better here: the other may have found otherwise, and both exchange
-    // equally often.
+    // This is measured even if nothing was better here, because the other rank may have found
+    // something better, and both must exchange equally often.
     const double large = slots(kLarge, Stores::cached, exchange, SideBySide{found->side_by_side});
     found->cached.back() =
         static_cast<uint16_t>(std::clamp(large, 1.0, static_cast<double>(found->cached.back())));
   }
   size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores, SideBySide way = SideBySide::none) {
-    if (both_.stopped()) return;  // no line would go with it
+    if (both_.stopped()) return;  // no signal would follow the bytes
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    // where either kind of stores is chosen
+    // Stores past the caches are chosen between cores that are far apart.
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;
     if (mirrored_)
       channel_.put(peer_, ring_at_, &in_[buffer], bytes);
@@ -217,7 +218,7 @@ class Probe {
       copy_between_cores(&out_[buffer], peer_ring_ + ring_at_, bytes, cores);
     ring_at_ += bytes;
   }
-  // Both read at once; the second exchange keeps the memory until both are through.
+  // Both ranks read at once. The second exchange keeps their memory until both have read.
   template <class Read>
   bool reads(const Read& read) {
     const std::optional<uint64_t> address = both_.exchange(reinterpret_cast<uint64_t>(in_.data()));
@@ -251,7 +252,7 @@ class Probe {
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0;
-  std::vector<Line> in_, out_;  // aligned as the callers' buffers mostly are
+  std::vector<Line> in_, out_;  // aligned as most buffers of callers are
 };
 
 }  // namespace
@@ -259,10 +260,10 @@ class Probe {
 Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool share_cores,
                 uint32_t* tick, KeptCosts* kept) {
   const auto found = found_in_step<Findings>(startup, other, kTicks, tick, [&](InStep& both) {
-    if (share_cores)  // the other one's findings count
+    if (share_cores)  // only the findings of `other` are used
       return startup.rank == 0 ? Findings{} : Probe(both).alone(fallback);
     const Costs* known = startup.rank == other && kept ? kept->enough() : nullptr;
-    // Reading was not allowed when they were measured, or never works: to be found out.
+    // The costs have no time for reading, which may be allowed now: measure again.
     if (known && startup.channel->can_read() && !known->can_read) known = nullptr;
     const bool peer_knows = both.exchange(known ? kKnown : 0) == kKnown;
     return known || peer_knows ? Probe(both).kept(known ? *known : fallback) : Probe(both).run();

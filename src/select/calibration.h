@@ -1,10 +1,11 @@
-// The short measurement at the start of a communicator: rank 0 and another exchange signals, move
-// pieces through their slots and read each other's memory. This takes milliseconds. Everybody takes
-// over what the other found, so that all choose plans alike. It ends early where the two share a
-// core: nothing can be learned there but how long a change of context takes. Where the other knows
-// the costs from earlier starts (kept_costs.h), the two only find out whether they may read.
+// The short measurement at the start of a communicator: rank 0 and one other rank exchange signals,
+// move pieces through their slots and read each other's memory. This takes milliseconds. All ranks
+// use the findings of the other rank, so that all choose plans alike. The measurement ends early if
+// the two ranks share a core, because it would only find the time of a change of context. If the
+// other rank knows the costs from earlier starts (kept_costs.h), the two only find out whether they
+// may read each other's memory.
 //
-// An exchange waits for a core where more ranks than cores run, and the measurement would take as
+// If more ranks than cores run, an exchange waits for a core, and the measurement would take as
 // long as the rest of the start. One rank then measures alone how fast it copies, and all other
 // costs are those of the table.
 #pragma once
@@ -17,9 +18,9 @@
 namespace fsccl {
 
 // `share_cores`: more ranks than cores run; alike on all ranks. Uses ticks from *tick on and leaves
-// the next unused one there, the same on all ranks. Where nothing is measured, also because a peer
-// is lost meanwhile, which the engine will find out, it returns `fallback`. `kept`: of `other`;
-// null: nothing is kept.
+// the next unused one there, the same on all ranks. Returns `fallback` if nothing was measured; a
+// peer may have been lost meanwhile, which the engine will find out. `kept`: the kept costs of the
+// rank `other`; null: nothing is kept.
 Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool share_cores,
                 uint32_t* tick, KeptCosts* kept = nullptr);
 

@@ -1,5 +1,5 @@
-// Two ranks of a channel that was just opened measure something in step with each other, while all
-// others wait; everybody then has what one of them found, so that all choose alike.
+// A measurement at the start of a channel: two ranks measure in lockstep, while all others wait.
+// All ranks then get the findings of one of the two, so that all choose alike.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,8 +15,8 @@ class InStep {
   InStep(const Startup& startup, int peer, uint32_t tick)
       : startup_(startup), peer_(peer), tick_(tick) {}
 
-  // Signals and sees the other's signal, with the word that it gave. When either has had enough,
-  // both know, and get nothing.
+  // Signals with `word`, waits for the signal of the other rank, and returns its word. Returns
+  // nothing once either rank has stopped, which both learn in the same exchange.
   std::optional<uint64_t> exchange(uint64_t word = 0) {
     if (stopped_) return std::nullopt;
     const Signal mine{stop_, word};
@@ -38,19 +38,21 @@ class InStep {
     tick_++;
     return stopped_ ? std::nullopt : std::optional(theirs.word);
   }
-  // This rank knows enough: the exchanges end as soon as the other one knows.
+  // Stops the exchanges: the next one tells the other rank.
   void stop() { stop_ = true; }
   bool stopped() const { return stopped_; }
-  // all exchanges together: what giving the signals took
+  // the time that giving the signals has taken in all exchanges
   int64_t signalling_ns() const { return signalling_ns_; }
   uint32_t tick() const { return tick_; }  // the next one
   int peer() const { return peer_; }
   const Startup& startup() const { return startup_; }
 
  private:
-  // A look at the clock must not be part of what is measured.
+  // Polls before the first look at the clock, which would disturb the measurement.
   static constexpr int kBarePolls = 1000;
-  static constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
+  // A measurement that takes longer is ended, and the defaults are used: one of the two ranks does
+  // not run.
+  static constexpr int64_t kEnoughNs = 20'000'000;
   struct Signal {
     uint64_t stop = 0, word = 0;
   };
@@ -66,10 +68,10 @@ class InStep {
 // Uses ticks from *tick on, and leaves the next unused one there, the same on all ranks. `probe`
 // gets an InStep and takes at most `ticks` of them.
 //
-// The two may have stopped, both after the same exchange, long before the last of the ticks that
-// are kept for them; the lines of that tick and of the engine's first ones may lie where those of
-// that exchange lie. So nobody signals them before each of the two has seen the other's: rank 0
-// says so with the tick that comes next.
+// The two ranks may stop long before the last of the ticks that are reserved for them, though both
+// stop after the same exchange. Their last lines may lie where the lines of the last reserved tick
+// and of the engine's first ticks lie. So no rank signals these ticks before each of the two has
+// seen the other's last line: rank 0 confirms it with the next tick.
 template <class Findings, class Probe>
 Findings found_in_step(const Startup& startup, int other, uint32_t ticks, uint32_t* tick,
                        const Probe& probe) {

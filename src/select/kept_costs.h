@@ -1,6 +1,7 @@
-// The first starts on a machine keep what they have measured (calibration.h) in a file of the user
-// (base/kept_file.h), in the form of a tuning file with an entry for each of these starts. Later
-// starts take the least of each time, because other programs only add to it, and measure nothing.
+// Costs that were measured at earlier starts on this machine. The first starts write what they have
+// measured (calibration.h) to a file of the user (base/kept_file.h), which is a tuning file with an
+// entry for each of these starts. Later starts measure nothing: they take the minimum of each time,
+// because other programs can only make a measured time longer.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,14 +13,14 @@ namespace fsccl {
 
 class KeptCosts {
  public:
-  // Reads the file; what is wrong with it is as good as no file. The name of the file says of which
-  // processor, microcode, kernel and library it is.
+  // Reads the file. A file that is damaged counts as no file. The name of the file has a hash of
+  // the processor, its microcode, the kernel and the library.
   KeptCosts(std::string_view transport, topo::LinkClass link)
       : KeptCosts(file_of(machine_name()), machine_name(), transport, link) {}
   KeptCosts(std::string path, std::string machine, std::string_view transport,
             topo::LinkClass link);
 
-  // Null: too few starts have measured so far.
+  // Returns the costs, or null if too few starts have measured so far.
   const Costs* enough() const { return own_ < kStarts ? nullptr : &least_; }
   // Adds what this start has measured.
   void add(const Costs& measured);
@@ -31,7 +32,7 @@ class KeptCosts {
   std::string path_;  // empty: nothing can be kept
   Tuning::Measured key_;
   std::vector<Tuning::Measured> entries_;  // including those of other links and transports
-  size_t own_ = 0;                         // how many of them are of this one
+  size_t own_ = 0;                         // the number of entries of this link and transport
   Costs least_;
 };
 

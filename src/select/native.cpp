@@ -9,7 +9,8 @@
 namespace fsccl {
 namespace {
 
-// Typical of GPUs of 2022 to 2025, and not measured: they order the ways, which are far apart.
+// Typical values of GPUs of 2022 to 2025, which were not measured. They suffice to order the
+// candidates, whose times are far apart.
 constexpr double kNcclLaunchNs = 12'000;      // the launch of NCCL's kernel, and its first step
 constexpr double kExchangeLaunchNs = 20'000;  // the host waits for the stream, then for messages
 constexpr double kKernelNs = 4'000;           // a launch of this library's kernel
@@ -38,7 +39,7 @@ double predicted_ns(const NativeCall& call, NativeAlgorithm algorithm) {
     case NativeAlgorithm::exchanged:
       return launch + moved;
     case NativeAlgorithm::summed: {
-      // The parts of all ranks are written to memory and read again, which NCCL spares.
+      // The parts of all ranks are written to memory and read again, which NCCL does not need.
       const double exchanges = call.op == OpCode::all_reduce ? 2 : 1;
       return exchanges * launch + moved + kKernelNs + transfer_ns(2 * bytes, kMemoryGbPerS);
     }
@@ -69,7 +70,7 @@ std::string_view obstacle(const NativeCall& call, NativeAlgorithm algorithm) {
 
 struct Choice {
   NativeAlgorithm algorithm = NativeAlgorithm::staged;
-  const Rule* rule = nullptr;  // that fits the call, whether it is followed or not
+  const Rule* rule = nullptr;  // the rule that fits the call, followed or not
   bool followed = false;
 };
 

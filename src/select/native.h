@@ -1,15 +1,14 @@
-// Chooses the way that a collective on memory of a GPU goes. There the steps are not this
-// library's: NCCL, or an exchange of parts by UCX, carries out the whole operation natively, or
-// this library exchanges the parts and sums them by one kernel, or everything goes through host
-// memory. Each way is a candidate with a predicted time and, where it must not be taken, the
-// obstacle; the cheapest without an obstacle wins, unless a rule (rules.h) names another one
-// without an obstacle.
+// Chooses the algorithm of a collective on memory of a GPU. NCCL, or an exchange of parts by UCX,
+// carries out the whole operation; or this library exchanges the parts and sums them by one kernel;
+// or the bytes are staged through host memory. Each algorithm is a candidate with a predicted time.
+// A candidate that must not be chosen has an obstacle. The cheapest candidate without an obstacle
+// wins, unless a rule (rules.h) names another one without an obstacle.
 //
-// All ranks choose alike: what the choice depends on was told to all of them before
-// (comm/device/agreement.h), and predictions are made of constants, or of
-// the times in a tuning file, whose content is the same on all.
+// All ranks choose alike: the facts on which the choice depends were agreed before
+// (comm/device/agreement.h), and predictions are made of constants, or of the times in a tuning
+// file, whose content is the same on all ranks.
 //
-// The plan of a way is one of native steps (plan/native_plans.h).
+// The plan of an algorithm has native steps (plan/native_plans.h).
 #pragma once
 #include <array>
 #include <string>
@@ -28,7 +27,7 @@ struct NativeCall {
   int ranks = 1;
   bool by_nccl = false;   // parts are exchanged by NCCL, and not by UCX
   bool one_host = false;  // all ranks are on one host
-  // By way: why it must not be taken; empty where it may be.
+  // By algorithm: why it must not be chosen; empty if it may be.
   std::array<std::string_view, kNativeAlgorithms> obstacles{};
 };
 
@@ -46,11 +45,12 @@ struct NativeChoice {
   std::array<NativeCandidate, kNativeAlgorithms> candidates{};
 };
 
-// The time of a way: measured where a tuning file has it, else predicted.
+// Returns the time of an algorithm: the measured one if a tuning file has it, else the predicted
+// one.
 double native_ns(const NativeCall& call, NativeAlgorithm algorithm, const SelectOptions& options);
-// The way alone. A rule that is not followed is announced, once.
+// Returns the algorithm. Logs once that a rule is not followed.
 NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options);
-// The way with its reasons, for fsccl_explain().
+// Returns the algorithm with the reasons of the choice, for fsccl_explain().
 NativeChoice explain_native(const NativeCall& call, const SelectOptions& options);
 
 }  // namespace fsccl

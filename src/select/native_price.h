@@ -1,6 +1,6 @@
-// The time that a way on memory of GPUs took where somebody measured it (`fsccl-perf tune --memory
-// gpu`), from a tuning file. It takes the place of the prediction that is made of constants.
-// native.h and unit_algorithm.h say which ways there are.
+// The measured times of an algorithm on memory of GPUs (native.h, unit_algorithm.h). They come from
+// a tuning file, which `fsccl-perf tune --memory gpu` writes, and replace the prediction that is
+// made of constants.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,16 +16,16 @@ struct NativePrice {
     double ns = 0;
   };
   OpCode op{};
-  int hosts = 1, per_host = 1;  // the place of the ranks that measured
-  Algorithm algorithm{};        // one of_device()
+  int hosts = 1, per_host = 1;  // the hosts of the ranks that measured
+  Algorithm algorithm{};        // an algorithm for which Rule::of_device() is true
   std::vector<Point> points;    // by size, at least one
 
-  // Between two sizes the time is on the line between them; beyond the last it grows on as between
-  // the last two, or with the bytes where there is one size.
+  // Returns the time: interpolated between two sizes, extrapolated beyond the last from the last
+  // two. If there is one size, the time is proportional to the bytes.
   double at(uint64_t bytes) const;
 };
 
-// Returns the price of this way of `op` on ranks placed so; null: nobody measured it.
+// Returns the price of the algorithm for `op` on such hosts; null: it was not measured.
 const NativePrice* measured_price(const std::vector<NativePrice>* prices, OpCode op,
                                   Algorithm algorithm, const HostShape& host_shape);
 

@@ -14,16 +14,15 @@ namespace {
 
 constexpr int kMostPaths = 4;
 constexpr uint32_t kPrepare = 40, kWarmRounds = 2,
-                   // exchanges until a way is open, before times count, and of which they are taken
-    kRounds = 5;
+                   kRounds = 5;  // exchanges that open a path, that warm it up, that are timed
 constexpr uint32_t kPathTicks = kMostPaths * (kPrepare + kWarmRounds + kRounds);
-constexpr int64_t kHopeless = 4;  // times the best: is not measured further
-// A way must be below this part of the time of way 0: less is within the spread of repeats.
+constexpr int64_t kHopeless = 4;  // a path that takes so many times the best time is given up
+// A path must take less than this fraction of path 0's time. A smaller gain may be noise.
 constexpr double kGain = 0.9;
 constexpr uint64_t kNotYet = 0, kReady = 1, kNever = 2, kEnough = 3;
 constexpr uint32_t kUnknown = std::numeric_limits<uint32_t>::max();
 
-// Times of a slot both ways at once, in ns.
+// For each path, the time of sending a slot in both directions at once, in ns.
 struct PathTimes {
   std::array<uint32_t, kMostPaths> ns;
 };
@@ -47,8 +46,8 @@ class PathProbe {
   }
 
  private:
-  // Goes on until both can send that way: what they need to know of each other, they ask for as
-  // they send.
+  // Exchanges until both ranks can send by the path. They ask each other for what they need to know
+  // when they first send.
   bool open(int path) {
     for (uint32_t i = 0; i < kPrepare; i++) {
       const int ready = channel_.take_path(both_.peer(), path);
@@ -60,7 +59,7 @@ class PathProbe {
     return false;
   }
 
-  // Rank 0 says when a way is given up.
+  // Rank 0 decides when a path is given up.
   uint32_t measure() {
     int64_t least = kUnknown - 1;
     bool hopeless = false;
@@ -77,7 +76,8 @@ class PathProbe {
     return static_cast<uint32_t>(least);
   }
 
-  // A slot each way; two places in turn, which are warm by the third.
+  // Sends a slot in each direction. Two places of the ring are used in turn, so they are warm from
+  // the third round on.
   std::optional<uint64_t> round(uint64_t word) {
     if (both_.stopped()) return std::nullopt;
     const size_t at = turn_++ % 2 * slot_bytes_;

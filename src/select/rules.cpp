@@ -61,7 +61,8 @@ std::string_view trimmed(std::string_view text) {
                             : text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
 }
 
-// Cuts off what follows the separator; empty if there is none.
+// Cuts the text at the separator, and sets *after to what follows it. Returns false if there is
+// none.
 bool cut(std::string_view* text, char separator, std::string_view* after) {
   const size_t at = text->find(separator);
   if (at == text->npos) return false;

@@ -1,19 +1,20 @@
-// Which plans carry out which calls, as FSCCL_PLAN and tuning files (tuning_file.h) say it: rules
-// in order, of which the first that fits a call counts.
+// The rules of FSCCL_PLAN and of tuning files (tuning_file.h). A rule names the plan that carries
+// out certain calls. Rules are in order, and the first that fits a call counts.
 //
 //   all_gather@2x4:64K-1M=slots/32K, all_reduce=by_hosts
 //
 //   all_gather   the operation, with its uneven form
 //   @2x4         on communicators of 2 hosts with 4 ranks each; * stands for any number
-//   :64K-1M      of so many bytes of the larger buffer, both included; 64K- and -1M are open
-//   =slots       one of the candidates that fsccl_explain names; `all_gather_slots` is the same
-//   /32K         what goes through slots does so in pieces of 32 KiB
+//   :64K-1M      if the larger buffer has 64 KiB to 1 MiB, both included; 64K- and -1M are open
+//   =slots       a candidate that fsccl_explain names; `all_gather_slots` is the same
+//   /32K         a plan through slots uses pieces of 32 KiB
 //
-// `by_hosts` and `flat` say how a communicator of several hosts with several ranks each goes about
-// it, and nothing elsewhere: the next rule that fits says by which plan then. Any other plan
-// implies `flat` there. `nccl`, `ucx`, `summed` and `staged` are ways of memory of GPUs (native.h),
-// and go in no pieces. `unit_unshard=p2p` and `unit_unshard=collectives` say how units on GPUs move
-// their bytes (unit_algorithm.h). Other rules are for plain collectives, not for units and lists.
+// `by_hosts` and `flat` say if a communicator of several hosts with several ranks each goes by
+// hosts (stages.h). They have no effect on other communicators: there the next rule that fits names
+// the plan. Any other plan implies `flat`. `nccl`, `ucx`, `summed` and `staged` are algorithms for
+// memory of GPUs (native.h), which use no pieces. `unit_unshard=p2p` and `unit_unshard=collectives`
+// say how units on GPUs move their bytes (unit_algorithm.h). All other rules are for plain
+// collectives, not for units and lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,13 +27,13 @@
 namespace fsccl {
 
 enum class Algorithm : uint8_t {
-  slots,        // at once, wherever the buffers lie
-  small_slots,  // slots at once, where every rank reduces everything
-  steps_2,      // between hosts, to few at a time who pass it on (in_steps.cpp)
+  slots,        // eager: through slots without asking where peers' buffers lie
+  small_slots,  // eager as well, and every rank that reduces, reduces everything
+  steps_2,      // between hosts: in steps, to a few ranks that forward the data (in_steps.cpp)
   steps_3,
   steps_4,
-  direct,  // between the buffers where all can touch them, else through slots or as `read`
-  read,    // the same, and private memory is read by the system
+  direct,  // between the buffers if all ranks can touch them, else through slots or as `read`
+  read,    // like `direct`, and the system reads private memory
   by_hosts,
   flat,
   // These are for memory of GPUs (native.h).
@@ -45,9 +46,9 @@ enum class Algorithm : uint8_t {
   collectives,
 };
 
-// The shape of a communicator, as far as rules ask for it.
+// The hosts of a communicator, and the ranks of each host.
 struct HostShape {
-  int hosts = 1, per_host = 1;  // per_host 0: not the same on all
+  int hosts = 1, per_host = 1;  // per_host 0: hosts have different numbers of ranks
 };
 
 struct Rule {
@@ -55,7 +56,7 @@ struct Rule {
   Algorithm algorithm{};
   uint64_t from = 0, to = UINT64_MAX;  // bytes
   int hosts = 0, per_host = 0;         // 0: any
-  uint64_t chunk = 0;                  // 0: as the cost model finds
+  uint64_t chunk = 0;                  // bytes of a piece; 0: the cost model chooses
   std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
 
   bool in_steps() const {
@@ -70,6 +71,7 @@ struct Rule {
 Result<Rule> parse_rule(std::string_view text);
 Result<std::vector<Rule>> parse_rules(std::string_view text, const std::string& origin);
 
+// Returns the operation of which `op` is the v form, or `op` itself.
 OpCode even_form(OpCode op);
 
 // A call, as rules see it.
@@ -78,14 +80,14 @@ struct RuledCall {
   uint64_t bytes = 0;
   HostShape host_shape;
 };
-// Null: none. The first rule that says whether a call goes by hosts, the first that says by which
-// plan, and for memory of GPUs the first that says which way. Rules for memory of GPUs say nothing
-// of host memory, and the other way round.
+// These return the first rule that fits a call, or null: the rule that says if a call goes by
+// hosts, the rule that names a plan for host memory, and the rule that names an algorithm for
+// memory of GPUs. Rules for memory of GPUs do not apply to host memory, and vice versa.
 const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call);
 const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call);
 const Rule* rule_of_device(const std::vector<Rule>& rules, const RuledCall& call);
 
-// Once for each rule and reason.
+// Logs that the rule is not followed, once for each rule and reason.
 void announce_ignored(const Rule& rule, OpCode op, std::string_view reason);
 
 }  // namespace fsccl

@@ -15,28 +15,30 @@ namespace {
 using PlanMaker = std::function<Plan(const Shape&)>;
 constexpr int kManyRanks = 32;
 
-// One that needs no peer's buffer, in pieces of so many bytes of a slot.
+// A maker of a plan that goes through slots, in pieces of `piece` bytes of a slot.
 struct SlotPlanMaker {
   Algorithm algorithm;
   uint64_t piece;
   PlanMaker make;
 };
 
-// The makers of a collective. `direct` touches peers' buffers; what is never moved has none.
+// The makers of a collective's candidates. `direct` makes a plan that may touch peers' buffers. A
+// barrier has `direct` alone.
 struct PlanMakers {
   PlanMaker direct;
   std::vector<SlotPlanMaker> through_slots;
-  bool readable = true;  // direct only reads peers' memory
-  PlanMaker reading;     // where direct also writes it: a plan that only reads, or none
+  bool readable = true;  // `direct` only reads peers' memory
+  PlanMaker reading;     // makes a plan that only reads, if `direct` also writes; may be null
   bool can_be_read() const { return readable || reading; }
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
 
-// Pieces of `most` bytes, and parts of them: smaller ones overlap sooner, larger ones need fewer
-// exchanges. With many ranks a slot holds small pieces anyway, and plans are long.
+// Returns the sizes of pieces to consider: `most` and fractions of it. Smaller pieces overlap
+// sooner, larger ones need fewer exchanges. With many ranks only `most` is considered, because a
+// slot then holds small pieces anyway, and plans are long.
 std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
   std::vector<uint64_t> sizes{most};
-  // a message costs what a large piece does
+  // in mirrored slots each piece costs a message, which takes as long as a large piece
   if (shape.ranks > kManyRanks || shape.mirrored) return sizes;
   const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
   for (const uint64_t part : {4, 16})
@@ -48,7 +50,7 @@ uint64_t turn_bytes_of(const Shape& shape) {
   return turn_bytes(shape.slot_bytes, shape.mirrored, shape.ranks);
 }
 
-// Also in pieces of `asked` bytes, if that is not 0.
+// Adds a maker for each size of pieces, and for the size `asked` of a rule if that is not 0.
 void add_slots(PlanMakers& makers, const Shape& shape, uint64_t most, uint64_t asked,
                Algorithm algorithm, const std::function<Plan(const Shape&, uint64_t)>& make) {
   std::vector<uint64_t> pieces = chunks_of(shape, most);
@@ -161,7 +163,7 @@ Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
   }
 }
 
-// One for each number of steps that needs other messages than one step less.
+// Adds a maker for each number of steps that sends fewer messages than one step less would.
 void add_steps(PlanMakers& makers, OpCode op, const Shape& shape) {
   const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
   if (!bytes || *bytes > turn_bytes_of(shape)) return;
@@ -173,8 +175,8 @@ void add_steps(PlanMakers& makers, OpCode op, const Shape& shape) {
            [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
 }
 
-// Returns the plan for data so small that they travel in the signals. No other plan is better,
-// unless each signal is a message to every rank.
+// Returns the plan for data so small that they travel in the signals. It is the best plan, unless
+// each signal is a message to every rank.
 std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   const bool tiny = shape.largest_part_bytes() <= kInlineBytes;
   if (op == OpCode::barrier) return barrier(shape.rank, shape.ranks);
@@ -188,7 +190,8 @@ std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   return std::nullopt;
 }
 
-// The two that stand for all: the root, or whoever has the largest part, and the next.
+// Returns the shapes of the two ranks that stand for all: the root, or the rank with the largest
+// part, and the rank after it.
 std::array<Shape, 2> representatives(const Shape& shape) {
   std::array<Shape, 2> two{shape, shape};
   two[0].rank = std::max(shape.root, 0);
@@ -199,7 +202,7 @@ std::array<Shape, 2> representatives(const Shape& shape) {
   return two;
 }
 
-// The candidates so far, priced by two plans each.
+// The candidates, each of which is priced by the plans of two ranks.
 class PricedCandidates {
  public:
   PricedCandidates(const Shape& shape, const Costs& costs)
@@ -208,7 +211,7 @@ class PricedCandidates {
   std::array<Plan, 2> plans_of(const PlanMaker& make) const {
     return {make(two_[0]), make(two_[1])};
   }
-  // Returns where it stands among the candidates.
+  // Adds a candidate, and returns its index.
   size_t add(const std::string& plan, uint64_t chunk, double ns, const char* memory) {
     candidates.push_back({plan, chunk, memory, ns});
     return candidates.size() - 1;
@@ -224,16 +227,17 @@ class PricedCandidates {
   const Costs& costs_;
 };
 
+// A candidate that goes through slots.
 struct SlotCandidate {
   const PlanMaker* make = nullptr;
-  size_t at = 0;  // among the candidates
+  size_t at = 0;  // its index among the candidates
   Price price{};
   bool completes_early = false;  // a rank need not wait for all others
 
-  // The time of one of many calls in a row; ranks that run ahead take of each only what the busier
-  // one has to do.
+  // Returns the time of one of many calls in a row. If ranks may run ahead, a call takes only the
+  // time in which the busier rank does not wait.
   double in_a_row() const { return completes_early ? price.busy : price.ns; }
-  // Nobody knows whether a call is alone or one of many.
+  // Returns the mean of the two times, because a call may be alone or one of many.
   double expected() const { return (price.ns + in_a_row()) / 2; }
 };
 
@@ -244,7 +248,8 @@ bool names_slots(const Rule* rule, const PlanMakers& makers) {
                      [&](const SlotPlanMaker& one) { return one.algorithm == rule->algorithm; });
 }
 
-// Returns the cheapest of the plans that the rule, if there is one, allows.
+// Prices all candidates that go through slots. Returns the cheapest that the rule, if there is one,
+// allows.
 SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_t asked,
                              PricedCandidates& priced) {
   SlotCandidate best;
@@ -260,7 +265,8 @@ SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_
     const std::vector<Candidate>& all = priced.candidates;
     if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan &&
         all[slots.at].chunk == all[slots.at - 1].chunk) {
-      priced.candidates.pop_back();  // all of it fits either piece
+      // One piece of either size has room for all bytes, so the two plans are the same.
+      priced.candidates.pop_back();
       slots.at--;
     }
     if (allowed(one) && (!best.make || slots.expected() < best.expected())) best = slots;
@@ -268,14 +274,16 @@ SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_
   return best;
 }
 
-// Says whether slots at once are better than asking first. No rank knows before all have entered
-// where the others' buffers lie. If all are in pools, slots at once lose what they take more than
-// the direct way. If one is not, asking first loses an exchange, and another one where slots let
-// ranks run ahead. The choice is the one that loses less when it is wrong.
+// Returns true if eager sending through slots is better than asking first where peers' buffers lie,
+// which no rank knows before all have entered. If all buffers are in pools, eager sending loses the
+// time by which slots are slower than the direct plan. If one is not, asking first loses an
+// exchange, and another one if slots let ranks run ahead. The choice is the one that loses less
+// when it is wrong.
 bool prefer_eager(const SlotCandidate& slots, double direct_ns, double exchange_ns) {
   return slots.in_a_row() - direct_ns <= exchange_ns * (slots.completes_early ? 2 : 1);
 }
 
+// Returns a selection without alternatives.
 Selection only(Plan plan, const SelectOptions& options, const char* why,
                std::vector<Candidate>* considered) {
   const double ns = plan.ranks > 1 ? options.costs.exchange : 0;
@@ -290,13 +298,13 @@ uint64_t piece_asked(const Rule* named, const Shape& shape) {
                               shape.slot_bytes);
 }
 
-// A rule that can be followed; null, and why not, if it cannot.
+// Returns the rule if it can be followed; else null, and the reason in *why_not.
 const Rule* usable(const Rule* rule, const Shape& shape, const PlanMakers& makers,
                    const SelectOptions& options, const char** why_not) {
   if (!rule) return nullptr;
   if (shape.mirrored &&
       (rule->algorithm == Algorithm::direct || rule->algorithm == Algorithm::read))
-    *why_not = "these ranks share no memory, and none but slots carries bytes between them";
+    *why_not = "these ranks share no memory, and only slots move bytes between them";
   else if (options.only_slots &&
            (rule->algorithm == Algorithm::direct || rule->algorithm == Algorithm::read))
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";

@@ -1,6 +1,7 @@
-// Chooses the plan that carries out a collective. Where more than one can, the cost model
-// (plan/cost.h) prices each and the cheapest wins, unless a rule (rules.h) says otherwise. Where
-// slots are mirrored (plan.h), no peer's buffer can be touched, and none but slots are considered.
+// Chooses the plan that carries out a collective. The plans that can carry it out are the
+// candidates. The cost model (plan/cost.h) prices each, and the cheapest wins, unless a rule
+// (rules.h) names another one. If slots are mirrored (plan.h), no rank can touch a peer's buffer,
+// and only plans through slots are candidates.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,14 +18,15 @@ namespace fsccl {
 
 struct SelectOptions {
   Costs costs;
-  // a number: payloads up to it, and no others, go through slots at once
+  // If this is a number, payloads of at most so many bytes are sent eagerly through slots, and no
+  // others are.
   int64_t eager_bytes = kConfigAuto;
-  // peers' own memory is read by the system wherever that is possible
+  // The system reads peers' private memory wherever that is possible.
   bool always_read = false;
   std::shared_ptr<const std::vector<Rule>> rules;          // may be null
   std::shared_ptr<const std::vector<NativePrice>> native;  // may be null
   HostShape host_shape;
-  // payloads are checked as they come out of slots: no rank touches another's buffers
+  // Checksums are checked when payloads come out of slots, so no rank touches another's buffers.
   bool only_slots = false;
 
   const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op,
@@ -35,19 +37,20 @@ struct SelectOptions {
 
 struct Selection {
   Plan plan;
-  // runs instead of `plan` where peers' buffers cannot be touched; without steps if `plan` needs
-  // none
+  // The plan that runs instead of `plan` if peers' buffers cannot be touched. It has no steps if
+  // `plan` touches no peer's buffer.
   Plan fallback;
-  bool reads = false;  // peers' own memory is read by the system: then it counts as touchable
-  // predicted (of a call that may be alone or one of many in a row), for buffers outside pools
+  bool reads = false;  // private memory counts as touchable, because the system reads it
+  // the predicted time of a call that may be alone or one of many in a row, for buffers outside
+  // pools
   double ns = 0;
   std::string why;  // the reason of the choice; filled only for callers that consider it
 };
 
 struct Candidate {
   std::string plan;
-  uint64_t chunk = 0;  // bytes of a slot that a round uses, as rules have it; 0: all at once
-  const char* memory;  // "any", "pool", "private": which buffers it is for
+  uint64_t chunk = 0;  // bytes of a piece, as rules name it; 0: all in one piece
+  const char* memory;  // the memory of the buffers that it is for: "any", "pool", "private"
   double ns = 0;       // predicted
   bool chosen = false;
 };

@@ -46,18 +46,18 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& ho
   }
   const SelectOptions shared = sharing_link(lane.select, host.ranks);
   for (Stage& stage : stages) {
-    const GroupShape& party = stage.between_hosts ? lane : host;
+    const GroupShape& group = stage.between_hosts ? lane : host;
     std::vector<Candidate> considered;
     const Selection selection =
-        select(stage.op, party.shape(stage.count, stage.widened ? FSCCL_FLOAT32 : shape.dtype),
-               stage.between_hosts ? shared : party.select, &considered);
+        select(stage.op, group.shape(stage.count, stage.widened ? FSCCL_FLOAT32 : shape.dtype),
+               stage.between_hosts ? shared : group.select, &considered);
     stage.plan = selection.plan.name;
     stage.ns = selection.ns;
   }
   return stages;
 }
 
-// Returns costs of the network without anything that was measured at this start.
+// Returns the costs of the network without any measurement of this start.
 Costs lasting(const Costs& costs) {
   Costs made = typical_costs(topo::LinkClass::network);
   if (costs.origin != CostsOrigin::calibration) {
@@ -67,7 +67,8 @@ Costs lasting(const Costs& costs) {
     made.copy_per_byte = costs.copy_per_byte;
     made.origin = costs.origin;
   }
-  // the time of exchanges decides of tiny ones, and keeps the order of their sums
+  // Tiny operations are priced by the exchange alone, so that the order of their sums never
+  // changes.
   made.message = 0;
   return made;
 }

@@ -1,6 +1,7 @@
-// Going by hosts (hierarchy.h) as far as its price: the stages of an operation, each one of the
-// ranks of a host or of a lane between hosts, and whether they take less time than the whole
-// communicator's own plan. Nothing here communicates: the same on all ranks.
+// Decides whether an operation goes by hosts (comm/hierarchy.h). An operation that goes by hosts
+// has stages; each is an operation of the ranks of a host, or of a lane between hosts. This file
+// prices the stages, and compares them with one plan of the whole communicator. Nothing here
+// communicates, and all ranks decide alike.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace fsccl {
 
-// A communicator, as far as its choices depend on it.
+// The properties of a communicator on which the choice of its plans depends.
 struct GroupShape {
   int ranks = 1;
   uint64_t slot_bytes = 0;
@@ -17,39 +18,40 @@ struct GroupShape {
   SelectOptions select;
 
   Shape shape(uint64_t count, fsccl_dtype_t dtype) const;
-  // ranks, as if hosts were even
+  // Returns the ranks of a host, as if all hosts had the same number.
   int per_host() const { return (ranks + select.host_shape.hosts - 1) / select.host_shape.hosts; }
 };
 
 struct Stage {
   bool between_hosts = false;
   OpCode op{};
-  uint64_t count = 0;    // elements, as the operation has it
-  bool widened = false;  // they are fp32, whatever the operation's are
+  uint64_t count = 0;    // elements, as the operation `op` counts them
+  bool widened = false;  // the elements are fp32, whatever the dtype of the call is
   std::string plan;
   double ns = 0;  // predicted
 };
 
 struct HostsChoice {
   bool by_hosts = false;
-  std::vector<Stage> stages;  // none: the operation has no such form
-  double ns = 0;              // predicted, of the stages together
-  bool asked = false;         // by a rule or a setting; else the predictions decided
+  std::vector<Stage> stages;  // none: the operation cannot go by hosts
+  double ns = 0;              // the predicted time of all stages
+  bool asked = false;         // a rule or a setting decided; else the predictions did
   std::string why;
 };
-// As it costs several ranks of each host, who share its network: bytes take as many times longer;
-// latencies do not.
+// Returns the costs if `ranks` ranks of each host share its network at once: bytes take `ranks`
+// times as long, latencies do not.
 SelectOptions sharing_link(SelectOptions options, int ranks);
 
-// Decides whether an operation on hosts with several ranks goes by stages or by the plan of the
-// whole communicator, `whole`. The decision uses only what all ranks know alike: hosts that differ
-// count as even ones, uneven parts too, and what a host measured for itself is left aside.
+// Decides whether an operation on hosts with several ranks goes by stages or by a plan of the whole
+// communicator, `whole`. The decision uses only facts that all ranks know alike: hosts and parts
+// count as even ones, and the measurements of a single host are not used.
 //
-// Prices are of links as they typically are, or as a tuning file has them, not as this start found
-// them: whether a sum goes by hosts decides in which order it is taken, and so its bits; and how
-// many bytes an operation sends between hosts is the same in every run.
+// Prices come from typical links, or from a tuning file, not from the measurements of this start.
+// The decision must be the same in every run, because it determines the order of a sum, and so its
+// bits, and the number of bytes that cross between hosts.
 //
-// `widens`: sums of a host cross to others in fp32, and the elements have 16 bits (hierarchy.h).
+// `widens`: the elements have 16 bits, and the sums of a host go to other hosts in fp32
+// (comm/hierarchy.h).
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, GroupShape whole, HierarchyMode mode,
                             bool widens = false);
 

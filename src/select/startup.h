@@ -1,5 +1,5 @@
-// The start of a communicator: its channel is open, and no engine runs on it yet. The ranks tell
-// each other in signal lines what they need to agree on, and what they measure.
+// The start of a communicator, when its channel is open and no engine runs on it yet. In this time
+// the ranks exchange, in signal lines, the facts on which they must agree and their measurements.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,18 +15,18 @@ struct Startup {
   int rank = 0, ranks = 1;
   int64_t deadline_ns = 0;
   std::function<bool()> cancelled;
-  // the number of each rank in messages; null: its own
+  // the number by which errors name each rank; null: its number in this communicator
   const int* numbers = nullptr;
   std::function<Status()>
       why_cancelled;  // returns the error of a start that was cancelled; or null
 
   int known_as(int peer) const { return numbers ? numbers[peer] : peer; }
-  bool over() const;  // somebody was lost, or the time has passed
+  bool over() const;  // true if the start has failed, was cancelled, or has passed its deadline
   template <class Payload>
   void signal(uint32_t tick, const Payload& payload) const {
     channel->signal(line_of(tick, payload));
   }
-  // No other needs to see it.
+  // Signals to `peer` alone.
   template <class Payload>
   void signal_to(int peer, uint32_t tick, const Payload& payload) const {
     channel->signal_to(peer, line_of(tick, payload));
@@ -39,9 +39,10 @@ struct Startup {
     std::memcpy(line.payload, &payload, sizeof payload);
     return line;
   }
-  // Returns the payload that `peer` sent under `tick`, once it has come; null: over().
+  // Waits for the payload that `peer` sends with `tick`, and returns it; null: over().
   const unsigned char* await(int peer, uint32_t tick) const;
-  // While others measure: naps, for a sleeper that must be woken would cost them a system call.
+  // Does the same while other ranks measure. It naps and looks again, because waking a sleeper
+  // would cost the measuring ranks a system call.
   const unsigned char* await_napping(int peer, uint32_t tick) const;
 
  private:

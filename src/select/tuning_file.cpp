@@ -133,20 +133,20 @@ class Reader : JsonReader {
 
   bool price(const Json& json, const std::string& place) {
     NativePrice made;
-    std::string operation, way;
+    std::string operation, algorithm;
     double hosts = 1, per_host = 1;
     if (!object(json, place,
                 {"operation", "hosts", "ranks_per_host", "algorithm", "sizes", "ns"}) ||
         !text(json, "operation", place, true, &operation) ||
-        !text(json, "algorithm", place, true, &way) ||
+        !text(json, "algorithm", place, true, &algorithm) ||
         !number(json, "hosts", place, kMostRanks, &hosts) ||
         !number(json, "ranks_per_host", place, kMostRanks, &per_host))
       return false;
-    // A rule that names the way knows the operations that have it.
-    const Result<Rule> known = parse_rule(operation + "=" + way);
+    // parse_rule() knows which operations have the algorithm.
+    const Result<Rule> known = parse_rule(operation + "=" + algorithm);
     if (!known.ok() || !known.value().of_device())
-      return wrong("{}: way \"{}\" of operation \"{}\" is not one on memory of GPUs", place, way,
-                   operation);
+      return wrong("{}: operation \"{}\" has no algorithm \"{}\" on memory of GPUs", place,
+                   operation, algorithm);
     made.op = known.value().op;
     made.algorithm = known.value().algorithm;
     made.hosts = static_cast<int>(hosts), made.per_host = static_cast<int>(per_host);

@@ -9,11 +9,12 @@
 //    "rules": ["all_gather@1x2:64K-1M=slots/32K"],
 //    "native": [{"operation": "all_gather", "hosts": 1, "ranks_per_host": 2, "algorithm": "nccl",
 //                "sizes": [4096, 1048576], "ns": [14000, 61000]}]}
-// `costs` are for communicators of machines of that name (machine_name()) over that transport whose
-// farthest ranks are that class of link apart (topo/connection.h); such a communicator measures
-// nothing when it starts. "measured" holds the values that fsccl_explain shows. `rules` are those
-// of rules.h. `native` are times of the ways on memory of GPUs (native_price.h), on so many ranks.
-// A tuning file is not trusted: errors name the file, the place in it and what was expected.
+// An entry of `costs` is for communicators on machines of that name (machine_name()), over that
+// transport, whose farthest ranks are connected by that class of link (topo/connection.h). Such a
+// communicator measures nothing when it starts. "measured" holds the values that fsccl_explain
+// shows. `rules` are those of rules.h. `native` has the times of algorithms on memory of GPUs
+// (native_price.h). A tuning file is not trusted: errors name the file, the place in it and what
+// was expected.
 #pragma once
 #include <memory>
 #include <string>

@@ -15,7 +15,7 @@ constexpr std::array kAlgorithms{Algorithm::p2p, Algorithm::collectives};  // by
 
 double predicted_ns(const UnitCall& call, UnitAlgorithm algorithm, const SelectOptions& options) {
   if (algorithm == UnitAlgorithm::collectives) {
-    // The unit casts into its slot, and gathers then by the cheapest means that there may be.
+    // The unit casts into its slot, and then gathers. NCCL's time stands for the collectives.
     const NativeCall gather{OpCode::all_gather, call.bytes, call.ranks, true, call.one_host, {}};
     return kLaunchNs + native_ns(gather, NativeAlgorithm::nccl, options);
   }

@@ -1,11 +1,12 @@
-// Chooses the way that a unit on GPUs moves its bytes from slot to slot: by peer-to-peer access, or
-// by the collectives of its communicator, which choose for themselves (native.h). Each way is a
-// candidate with the predicted time of a gather of the whole unit, or with the obstacle that rules
-// it out. The cheapest without an obstacle wins, unless a rule for `unit_unshard` (rules.h) names
-// the other one. A unit's reduction goes the way of its gather, for both have the same obstacles.
+// Chooses the algorithm by which a unit on GPUs moves its bytes from slot to slot: peer-to-peer
+// access, or the collectives of its communicator, for which native.h chooses. Each is a candidate
+// with the predicted time of a gather of the whole unit, or with the obstacle that rules it out.
+// The cheapest candidate without an obstacle wins, unless a rule for `unit_unshard` (rules.h) names
+// the other one. A unit's reduction uses the algorithm of its gather, because both have the same
+// obstacles.
 //
 // All ranks choose alike: the obstacles were agreed before (pool/device/reach.h), and times are
-// made of constants, or of those in a tuning file, whose content is the same on all.
+// predicted from constants, or come from a tuning file, whose content is the same on all ranks.
 #pragma once
 #include <array>
 #include <string>
@@ -22,12 +23,12 @@ struct UnitCall {
   uint64_t bytes = 0;  // bytes of the gathered parameters
   int ranks = 1;
   bool one_host = false;  // all ranks are on one host
-  // By way: why it must not be taken; empty where it may be.
+  // By algorithm: why it must not be chosen; empty if it may be.
   std::array<std::string_view, kUnitAlgorithmNames.size()> obstacles{};
 };
 
-// The gather of a unit of so many bytes under FSCCL_DEVICE_TRANSPORT. `unreached`: why ranks do not
-// reach each other's slots; empty: they do.
+// Returns the call that gathers a unit of `bytes` bytes. `asked`: FSCCL_DEVICE_TRANSPORT.
+// `unreached`: why ranks cannot access each other's slots; empty if they can.
 UnitCall unit_call(uint64_t bytes, int ranks, bool one_host, DeviceTransport asked,
                    std::string_view unreached);
 
@@ -41,10 +42,10 @@ struct UnitCandidate {
 struct UnitChoice {
   UnitAlgorithm algorithm{};
   std::string why;
-  std::array<UnitCandidate, kUnitAlgorithmNames.size()> candidates{};  // by way
+  std::array<UnitCandidate, kUnitAlgorithmNames.size()> candidates{};  // by algorithm
 };
 
-// Does not announce a rule that is not followed: `why` tells it.
+// A rule that is not followed is not logged: `why` names it.
 UnitChoice choose_unit_algorithm(const UnitCall& call, const SelectOptions& options);
 
 }  // namespace fsccl
