@@ -31,17 +31,17 @@ void DeviceBlocks::share_finished() {
       const auto [begin, was] = *range++;
       if (!marks_.known_over({s, was.sequence})) continue;
       own.remove(begin, was.end);
-      everybodys_.add(begin, was.end, 0);
+      shared_.add(begin, was.end, 0);
     }
   }
 }
 
-// In ranges that the stream may use, and then in several of them that lie side by side. kNobody: in
-// all that is free.
+// Finds room in several free ranges that lie side by side and that the stream may use. kNobody: in
+// all free ranges.
 std::optional<uint64_t> DeviceBlocks::find_together(uint64_t room, uint64_t alignment,
                                                     uint32_t stream) const {
   std::map<uint64_t, uint64_t> free;
-  for (const auto& [begin, range] : everybodys_.ranges()) free.emplace(begin, range.end);
+  for (const auto& [begin, range] : shared_.ranges()) free.emplace(begin, range.end);
   for (uint32_t s = 0; s < streams_.size(); s++)
     if (stream == kNobody || s == stream)
       for (const auto& [begin, range] : streams_[s].ranges()) free.emplace(begin, range.end);
@@ -67,23 +67,23 @@ Result<bool> DeviceBlocks::capturing(cuda::CUstream stream) const {
 
 std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, uint32_t stream,
                                            bool captured) {
-  uint64_t own_bytes = 0, everybodys_bytes = 0;
+  uint64_t own_bytes = 0, shared_bytes = 0;
   if (captured) {
     share_finished();
-    return everybodys_.find(room, alignment, &everybodys_bytes);
+    return shared_.find(room, alignment, &shared_bytes);
   }
   const std::optional<uint64_t> own = ranges_of(stream).find(room, alignment, &own_bytes);
-  const std::optional<uint64_t> everybodys = everybodys_.find(room, alignment, &everybodys_bytes);
-  if (own && everybodys) return own_bytes <= everybodys_bytes ? own : everybodys;
-  if (own || everybodys) return own ? own : everybodys;
+  const std::optional<uint64_t> shared = shared_.find(room, alignment, &shared_bytes);
+  if (own && shared) return own_bytes <= shared_bytes ? own : shared;
+  if (own || shared) return own ? own : shared;
   share_finished();
   if (const std::optional<uint64_t> found = find_together(room, alignment, stream)) return found;
   return find_together(room, alignment, kNobody);
 }
 
-// Takes the bytes, all free, from whoever has them, and orders the stream behind that.
+// Takes free bytes from the streams that have them, and makes `stream` wait for these streams.
 Status DeviceBlocks::claim(uint64_t begin, uint64_t end, uint32_t stream) {
-  everybodys_.remove(begin, end);
+  shared_.remove(begin, end);
   Status status;
   for (uint32_t s = 0; s < streams_.size(); s++) {
     const uint64_t sequence = streams_[s].remove(begin, end);
@@ -104,13 +104,14 @@ uint64_t DeviceBlocks::free_tail() const {
       begin = std::prev(last)->first;
       found = true;
     };
-    look(everybodys_);
+    look(shared_);
     for (const FreeRanges& ranges : streams_) look(ranges);
   }
   return begin;
 }
 
-// Behind what is free at the end already. Without the lock other threads may grow it, too.
+// Adds a segment behind the free bytes at the end. The lock is released meanwhile, so other threads
+// may grow the arena as well.
 Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool captured, bool* asked,
                           std::unique_lock<std::mutex>& lock) {
   const uint64_t granularity = memory_.arena(DevicePart::blocks).granularity();
@@ -122,7 +123,7 @@ Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool captured, bool
   Status status = memory_.grow(DevicePart::blocks, more, asked);
   lock.lock();
   const uint64_t exist = memory_.bytes(DevicePart::blocks);
-  if (exist > bytes_) everybodys_.add(bytes_, exist, 0);
+  if (exist > bytes_) shared_.add(bytes_, exist, 0);
   bytes_ = std::max(bytes_, exist);
   return status;
 }
@@ -246,13 +247,13 @@ uint64_t DeviceBlocks::trim(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   (void)(deadline.passed() ? marks_.record_all().ok() : marks_.wait_for_all(deadline).ok());
   share_finished();
-  // Bytes that one stream has for itself may still be used.
+  // Bytes that only one stream may use may still be in use.
   uint64_t begin = bytes_;
-  for (const auto& [from, range] : everybodys_.ranges())
+  for (const auto& [from, range] : shared_.ranges())
     if (range.end == bytes_) begin = from;
   const uint64_t released = memory_.shrink(DevicePart::blocks, begin);
   const uint64_t exist = std::min(bytes_, memory_.bytes(DevicePart::blocks));
-  everybodys_.remove(exist, bytes_);
+  shared_.remove(exist, bytes_);
   bytes_ = exist;
   return released;
 }

@@ -1,15 +1,17 @@
-// Blocks of device memory that are this rank's own affair, ordered by streams. Bytes that were
-// freed on a stream are that stream's at once, and everybody's when a look at its events says that
-// what it had been given by then is done. A stream that has nothing else of the size takes other
-// streams' bytes and waits for them on the device, so from then on they are its own: a program
-// whose steps are alike soon waits for nothing, and asks the driver for nothing.
+// Blocks of device memory, which each rank allocates alone. Their use is ordered by streams. Bytes
+// that were freed on a stream can be used by this stream at once. All streams can use them when a
+// look at the stream's events finds that the work before the free is done. A stream for which no
+// other bytes suffice takes bytes of another stream, and waits for them on the device; from then on
+// they are its own bytes. A program whose steps are alike therefore soon neither waits nor calls
+// the driver.
 //
-// A stream that is being captured gets what nobody uses any more, for a graph waits for nothing
-// that was before it; and gives nothing back, for the graph goes on using it.
+// A stream that is being captured gets only bytes that no stream uses any more, because a graph
+// cannot wait for earlier work. Bytes that are freed in a capture stay with the graph, which goes
+// on using them.
 //
-// The arena grows by 20 MiB or more: each segment costs calls of the driver that wait for the
-// device, and is given back whole. (PyTorch's allocator asks for as much at once, so that pools
-// beside it fragment no more than it does.)
+// The arena grows by segments of 20 MiB or more, because each segment costs calls of the driver
+// that wait for the device, and is given back as a whole. (PyTorch's allocator asks for as much at
+// once, so pools beside it fragment memory no more than it does.)
 #pragma once
 #include <deque>
 #include <memory>
@@ -47,8 +49,8 @@ class DeviceBlocks {
   };
   Figures figures() const;
   std::string list() const;  // returns a list of the blocks, the largest first
-  // Gives the segments at the end back that nobody has a block in, and that no stream uses any
-  // more; `deadline`: waits for that.
+  // Gives back the segments at the end of the arena that have no block. Waits until `deadline` for
+  // the streams that still use them.
   uint64_t trim(Deadline deadline);
   uint64_t waits() const;  // returns the waits of one stream for another that blocks asked for
 
@@ -68,7 +70,7 @@ class DeviceBlocks {
                          std::unique_lock<std::mutex>& lock);
   Status grow(uint64_t room, uint64_t alignment, bool captured, bool* asked,
               std::unique_lock<std::mutex>& lock);
-  uint64_t free_tail() const;  // where it begins
+  uint64_t free_tail() const;  // returns where the free bytes at the end begin
   Status fill(uint64_t begin, uint64_t end, cuda::CUstream stream) const;
 
   DeviceMemory& memory_;
@@ -78,7 +80,7 @@ class DeviceBlocks {
   const std::string pool_;
   const bool poison_;
 
-  FreeRanges everybodys_;
+  FreeRanges shared_;               // bytes that every stream may use
   std::deque<FreeRanges> streams_;  // by number
   uint64_t bytes_ = 0;              // bytes of the arena that this object manages
   std::unordered_map<uint64_t, Block> blocks_;

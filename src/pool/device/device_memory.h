@@ -43,7 +43,7 @@ class DeviceMemory {
   };
   using Source = std::shared_ptr<MemorySource>;
 
-  // That a pool on this device can stand on the source; null can.
+  // Checks that a pool on this device can use the source. A null source is valid.
   static Status check(const Result<Source>& source, const cuda::Device& device);
   static Result<std::unique_ptr<DeviceMemory>> reserve(const cuda::Device& device,
                                                        const Limits& limits, std::string pool,
@@ -52,14 +52,14 @@ class DeviceMemory {
   void set_source(Source source) { source_ = std::move(source); }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
   void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
-  // something on the device may use the memory for ever: it stays
+  // Lets the memory exist for ever, because work on the device may still use it.
   void leak();
 
-  // One more segment of `bytes`, a multiple of the granularity. *asked: the program has been, for
-  // this request.
+  // Adds a segment of `bytes`, a multiple of the granularity. *asked: the program has been asked
+  // for memory for this request.
   Status grow(DevicePart part, uint64_t bytes, bool* asked);
-  // Gives the segments up that lie whole at or above `bytes`, which nothing uses any more; returns
-  // how much that was.
+  // Gives back the segments that lie wholly at or above `bytes`, which are no longer used. Returns
+  // the number of their bytes.
   uint64_t shrink(DevicePart part, uint64_t bytes);
   // returns the bytes that would be left
   uint64_t kept_by_shrink(DevicePart part, uint64_t bytes) const;

@@ -109,8 +109,8 @@ Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach,
   return success();
 }
 
-// Memory that something on the device may still use is not unmapped under it: where that does not
-// end, or is not known, it stays.
+// Memory that work on the device may still use is not unmapped. If the work does not end, or if it
+// is not known whether it has ended, the memory stays.
 Status DevicePool::import(void*, uint64_t) {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: "
@@ -170,7 +170,7 @@ Status DevicePool::poison(const Held& slot, cuda::CUstream stream) const {
                                                           kPoison, slot.bytes, stream));
 }
 
-// The stream begins with the slot when those have ended who had its bytes.
+// Makes the stream wait for the last uses of the slot's bytes.
 Status DevicePool::order(const Held& slot, cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));

@@ -1,15 +1,14 @@
-// A pool on a GPU. Slots of units lie in an arena that the ranks of this host map from each other
-// (peers' GPUs, or the same one); blocks, which are a rank's own affair, in a second one. Placement
-// of slots is the host pool's (collective_region.h): the same on every rank, planned from the
-// schedule, so a slot's offset is known to all.
+// A pool on a GPU. It has two arenas. One has the slots of units; the ranks of a host map each
+// other's arenas of slots, on peers' GPUs or on the same GPU. The other arena has blocks, which
+// each rank allocates alone. Slots are placed as in a pool on host memory (collective_region.h):
+// the history of calls determines their offsets, so these are equal on every rank.
 //
-// Order. Whoever gives bytes back says behind what they are free: everything that its stream has
-// been given so far, and signals of peers that still read them. Whoever takes them next waits for
-// that on its own stream: the host waits for nothing. So the edges of the plan are events of CUDA
-// and nothing else.
+// Order. A call that gives bytes back says after which work they are free: after everything that
+// has been put on its stream, and after the signals of peers that still read the bytes. The next
+// call that takes the bytes makes its own stream wait for this. The host does not wait.
 //
-// Slots are for one thread, that of the program that all ranks have in common; blocks and figures
-// for any.
+// One thread, which runs the program that all ranks have in common, takes slots and gives them
+// back. Any thread may use blocks and figures.
 #pragma once
 #include <functional>
 #include <map>
@@ -31,8 +30,8 @@ namespace fsccl {
 
 class DevicePool final : public Pool {
  public:
-  // Collective over `comm`, blocking: ranks exchange what their devices are. Ranks of other hosts
-  // are not reached. `source`: what config.source means; null: none was given.
+  // Collective over `comm`, blocking: ranks exchange descriptions of their devices. Slots of ranks
+  // on other hosts are not mapped. `source`: the source of config.source; null: none was given.
   static Result<std::unique_ptr<DevicePool>> create(
       Communicator& comm, const fsccl_pool_config_t& config,
       Result<DeviceMemory::Source> source = DeviceMemory::Source());
@@ -41,7 +40,8 @@ class DevicePool final : public Pool {
   // The pool's own stream, for work before the caller has named a stream: it waits only for the
   // work of its blocks.
   const cuda::OwnedStream& own_stream() const { return *own_stream_; }
-  // Called while the stream lives, so that the pool's end can wait for it when it does not.
+  // Records an event while the stream lives, so that the pool's end can wait for it even if the
+  // stream has been destroyed by then.
   Status note_end(cuda::CUstream stream);
 
   const cuda::Device& device() const { return *device_; }
@@ -66,29 +66,29 @@ class DevicePool final : public Pool {
   // `stream` from now on follows the last use of these bytes. A refusal is a refusal on all ranks.
   // The first steps communicate and block, if memory has to grow.
   Result<uint64_t> take(uint64_t key, uint64_t bytes, bool stable, cuda::CUstream stream);
-  // The bytes are free when everything is done that `stream` was given, and then `waits` are over:
-  // operations that wait for a word, which peers make greater.
+  // Gives a slot back. Its bytes are free when everything that was put on `stream` is done, and
+  // `waits` are over, which are operations that wait until a peer has written a word.
   Status give_back(uint64_t key, cuda::CUstream stream,
                    std::vector<cuda::CUstreamBatchMemOpParams> waits);
-  // Returns true if this process can reach the slots of `rank`, which can reach its slots; and the
-  // address where they begin.
+  // reaches() returns true if this rank and `rank` have mapped each other's slots. slots() returns
+  // the address where those of `rank` begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
   cuda::CUdeviceptr slots(int rank) const { return slots_->base(rank); }
   // Returns where the slots of a communicator's ranks begin, or FSCCL_ERR_NOT_AVAILABLE, which says
-  // whose cannot be reached and why.
+  // names a rank whose slots are not mapped, and the reason.
   Result<std::vector<cuda::CUdeviceptr>> slots_of(const Communicator& comm) const;
-  uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
+  uint64_t slot_bytes() const { return slots_->bytes(); }  // existing bytes; equal on all ranks
   // Returns the bytes of the slots' first piece of memory. From now on the piece is not given back,
   // because NCCL has a window on it.
   uint64_t first_slot_bytes() const { return slots_->first_bytes(); }
   void keep_first_slots() { keeps_first_slots_ = true; }  // on all ranks
 
   Status declare(const std::vector<StepEvent>& events);  // collective, blocking
-  // Where a new plan needs less than there is, it waits for all ranks and gives the rest back.
+  // Gives memory back if a new plan needs less. It waits for all ranks before it does.
   Status end_step() override;
   uint64_t history_hash() const override { return region_->hash(); }
   void stats(fsccl_pool_stats_t* stats) const override;
-  uint64_t trim() override;  // waits for what streams still have to do
+  uint64_t trim() override;  // waits for the work on streams
   Status check_empty() override;
   void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
               void* context) const override;
@@ -112,7 +112,7 @@ class DevicePool final : public Pool {
   struct Held {
     uint64_t offset = 0, bytes = 0;  // rounded up to the alignment
     Journal::Slot* in_journal = nullptr;
-    bool now = false;  // else it was, and its key comes again
+    bool now = false;  // true: the slot is held; else it was held, and its key comes again
   };
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
@@ -124,9 +124,9 @@ class DevicePool final : public Pool {
   Status put_waits(cuda::CUstream stream, std::vector<cuda::CUstreamBatchMemOpParams>& waits) const;
   Status poison(const Held& slot, cuda::CUstream stream) const;
   Status give_back_surplus();
-  void
-  // Publishes figures of the region, which only the thread of the program may read.
-  update_figures();
+  // Copies the figures of the region, which only the thread of the program may read, to where any
+  // thread may read them.
+  void update_figures();
   Deadline deadline() const { return comm_.deadline(); }
 
   const cuda::Device* device_;

@@ -1,5 +1,6 @@
-// Free bytes of one stream's, or of everybody's, as ranges of which the smallest that fits is
-// taken. Neighbours are one range, free since the later of the two. O(log n).
+// The free bytes of one stream, or of all streams, as ranges. A request takes the smallest range
+// that fits. Ranges that touch are joined; the joined range is free since the later of their marks.
+// All operations take O(log n).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,10 +24,10 @@ class FreeRanges {
   FreeRanges(const FreeRanges&) = delete;
 
   void add(uint64_t begin, uint64_t end, uint64_t sequence);
-  // Where `bytes` fit best: in the smallest range that holds them aligned, the lowest of those.
-  // Sets the size of the range.
+  // Returns where `bytes` fit best: in the smallest range that has room for them aligned, and in
+  // the lowest of such ranges. Sets *range_bytes to the size of the range.
   std::optional<uint64_t> find(uint64_t bytes, uint64_t alignment, uint64_t* range_bytes) const;
-  // Takes what it has of [begin, end); the latest mark of that, 0 when it has none.
+  // Removes the free bytes of [begin, end). Returns their latest mark; 0 if there were none.
   uint64_t remove(uint64_t begin, uint64_t end);
   const ByBegin& ranges() const { return ranges_; }
 

@@ -61,8 +61,8 @@ Status compare(const DeviceRank& mine, const DeviceRank& other, size_t rank) {
   return success();
 }
 
-// 90 % of what is free, in equal parts where several ranks are on one device: the rest is for
-// contexts and libraries.
+// Returns the default limit: 90 % of the free memory, divided by the ranks on the device. The rest
+// is for contexts and libraries.
 uint64_t limit_of(Communicator& comm, const std::vector<DeviceRank>& all, size_t rank) {
   if (all[rank].limit_bytes) return all[rank].limit_bytes;
   uint64_t free = all[rank].free_bytes, ranks = 0;

@@ -1,7 +1,8 @@
-// The exchange of the ranks of a pool on GPUs when the pool is made: on which device each rank is,
-// and how much of its memory it may have. From that every rank computes alike how much slots may
-// take, and which ranks map each other's slots: ranks of one host whose devices are the same one or
-// peers, with handles that travel as descriptors, in both directions.
+// When a pool on GPUs is made, its ranks tell each other on which device they are, and how much of
+// its memory they may use. From these facts every rank computes, with the same result, how much
+// memory slots may take, and which ranks map each other's slots. Two ranks map each other's slots
+// if they are on one host, if their devices are the same one or peers in both directions, and if
+// handles of memory can travel as descriptors.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,11 +25,11 @@ struct Reach {
   std::vector<uint64_t> limits;  // by rank
   uint64_t slots_limit = 0;      // the smallest of them, in whole granules
   uint64_t granularity = 0;      // the coarsest
-  std::vector<char> reaches;     // by rank: it maps this rank's slots, and this rank its
+  std::vector<char> reaches;     // by rank: the two ranks map each other's slots
 };
 
-// Collective, blocking. `mine` is an error when this rank cannot take part; then all ranks have
-// one.
+// Collective, blocking. `mine` is an error if this rank cannot take part; then all ranks get an
+// error.
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
                              const Result<DeviceRank>& mine);
 

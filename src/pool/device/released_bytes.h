@@ -1,8 +1,8 @@
-// The edges of a plan of slots on a device: which bytes were given back, and behind what they are
-// free: a mark of the stream that used them last, and signals that peers still owe. Whoever takes
-// the bytes next waits for exactly that: for what was given back in them, not for what was given
-// back before or beside. One entry for each range that was given back and not taken since, so a
-// planned step keeps it small.
+// The ranges of slots that were given back, with the work after which each range is free: the mark
+// of the stream that used it last, and the waits for words that peers still have to write. The next
+// use of bytes waits for exactly the work of these bytes, not for earlier uses or neighbours. There
+// is an entry for each range that was given back and not taken since, so a planned step keeps the
+// map small.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,12 +18,12 @@ class ReleasedBytes {
   // a wait ends when the word has reached its value, and words only grow
   using Waits = std::vector<cuda::CUstreamBatchMemOpParams>;
 
-  // No byte of [begin, end) is given back already.
+  // Adds a range. None of its bytes may be in the map.
   void add(uint64_t begin, uint64_t end, StreamMark mark, Waits waits);
   // Returns the waits that must come before [begin, end) is used: one mark for each stream, and one
   // wait for each word. They replace the former content of the arguments.
   void needs(uint64_t begin, uint64_t end, std::vector<StreamMark>* marks, Waits* waits) const;
-  void forget(uint64_t begin, uint64_t end);  // somebody has taken them
+  void forget(uint64_t begin, uint64_t end);  // removes bytes that were taken
   size_t ranges() const { return ranges_.size(); }
 
  private:

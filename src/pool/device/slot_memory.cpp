@@ -44,8 +44,8 @@ Status SlotMemory::adopt(const std::vector<uint64_t>& tags, uint64_t bytes) {
   return success();
 }
 
-// Two votes: that everybody's own memory is there, and that everybody has mapped what it maps. A
-// segment's descriptor can be fetched between the two.
+// The ranks vote twice: first that every rank has its own memory, then that every rank has mapped
+// the memory of its peers. Between the two votes they fetch descriptors of segments.
 Status SlotMemory::grow_together(uint64_t extent) {
   const uint64_t before = bytes(), more = round_up(extent, granularity_) - before;
   const uint64_t tag =

@@ -1,6 +1,6 @@
-// The memory of slots on all ranks: this rank's arena, and a view of it for each rank that this one
-// reaches, with the same offsets. All ranks have the same bytes of it: they grow together, by the
-// same bytes at the same place in the program, or not at all.
+// The memory of slots on all ranks: this rank's arena, and for each rank that this one reaches a
+// view of that rank's arena, with the same offsets. The arenas of all ranks have the same size:
+// they grow together, by the same bytes at the same place in the program, or not at all.
 #pragma once
 #include <map>
 
@@ -25,7 +25,7 @@ class SlotMemory {
     return bytes() ? memory_.arena(DevicePart::slots).segment_bytes(0) : 0;
   }
 
-  // So many bytes exist from the beginning on. Collective and blocking where they do not yet.
+  // Makes the first `extent` bytes exist. Collective and blocking if they do not exist yet.
   Status grow(uint64_t extent) { return extent <= bytes() ? success() : grow_together(extent); }
   // Returns the bytes that a shrink would keep, the same on all ranks. The second function shrinks,
   // when no rank uses the bytes above any more.

@@ -44,7 +44,7 @@ void StreamMarks::drop_first(Stream& stream) {
   stream.events.pop_front();
 }
 
-// For the last mark, unless the stream is being captured.
+// Records an event for the last mark, unless the stream is being captured.
 Status StreamMarks::record(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.marks == stream.over ||
@@ -78,14 +78,14 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   waiter.known.resize(std::max<size_t>(waiter.known.size(), streams_.size()));
   uint64_t& known = waiter.known[mark.stream];
   if (known >= mark.sequence) return success();
-  FSCCL_TRY(record(mark.stream));  // it was being captured, maybe
+  FSCCL_TRY(record(mark.stream));  // the mark has no event yet if the stream was being captured
   const auto event = std::lower_bound(
       other.events.begin(), other.events.end(), mark.sequence,
       [](const Recorded& recorded, uint64_t sequence) { return recorded.sequence < sequence; });
   const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(waiter.stream));
   if (capturing || event == other.events.end()) {
-    look(mark.stream);  // where it cannot wait, it need not perhaps
+    look(mark.stream);  // the stream cannot wait; perhaps the mark is over already
     if (known_over(mark)) return success();
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "memory was used last by stream {}, and stream {} is being captured: neither can "
@@ -139,8 +139,8 @@ Result<bool> StreamMarks::finish(Deadline deadline) {
                                                               : wait_for_context(deadline);
 }
 
-// For streams that may be gone, where nothing can be recorded any more. The call knows no deadline,
-// so it has a thread of its own.
+// Waits for the whole context, because streams that have been destroyed take no events. The
+// driver's call has no deadline, so it runs in a thread of its own.
 Result<bool> StreamMarks::wait_for_context(Deadline deadline) const {
   constexpr cuda::CUresult kWaits = -1;
   const auto outcome = std::make_shared<std::atomic<cuda::CUresult>>(kWaits);

@@ -1,13 +1,14 @@
-// How far streams have got. A mark stands for all that a stream had been given when it was set;
-// other streams wait for it, and so can the host. Streams have numbers, and marks of one stream
-// follow one another: who waits for one has waited for those before.
+// Marks in the work of streams. A mark stands for all work that had been put on a stream when the
+// mark was set. Other streams can wait for it, and so can the host. Streams have numbers, and the
+// marks of a stream are ordered: a wait for a mark is also a wait for the earlier marks of the
+// stream.
 //
-// A mark is an event of CUDA only where somebody may wait: while a pool knows one stream alone,
-// set() only increments a counter. Events are used again; of a stream whose marks stay open for
-// long only the youngest kMostEvents have one, and an older mark is then waited for by the next one
-// that has: a little more than was asked for, and still nothing that was put on the stream later
-// than the wait. So a stream must live while others are used with the pool (PyTorch's live for
-// ever); at the end it may be gone.
+// A mark gets an event of CUDA only if a wait for it is possible: while a pool knows only one
+// stream, set() only increments a counter. Events are reused. If the marks of a stream stay open
+// for long, only the youngest kMostEvents have an event. A wait for an older mark then waits for
+// the next mark that has one. That is more work than was asked for, but it was put on the stream
+// before the wait. A stream must live while other streams are used with the pool (PyTorch's streams
+// live for ever); when the pool ends it may have been destroyed.
 //
 // A stream that is being captured gets no event: the event would belong to the graph, and a stream
 // that waits for it would join the capture. The marks of such a stream are open until the capture
@@ -37,8 +38,8 @@ class StreamMarks {
 
   explicit StreamMarks(const cuda::Device& device) : device_(device) {}
 
-  // While this lives, the device's context is current for all calls of one thread: else each makes
-  // it current for itself.
+  // While this lives, the device's context is current for all calls of one thread. Without it each
+  // call makes the context current.
   class Calls {
    public:
     explicit Calls(StreamMarks& marks) : marks_(marks) {
@@ -57,9 +58,10 @@ class StreamMarks {
     std::optional<cuda::Current> current_;
   };
 
-  // The number of the stream, which is new perhaps.
+  // Returns the number of the stream, and gives it one if it is new.
   Result<uint32_t> number(cuda::CUstream stream);
-  std::optional<uint32_t> known(cuda::CUstream stream) const;  // it is not new
+  // Returns the number of the stream if it has one.
+  std::optional<uint32_t> known(cuda::CUstream stream) const;
   cuda::CUstream stream(uint32_t number) const { return streams_[number].stream; }
   size_t streams() const { return streams_.size(); }
 
@@ -70,17 +72,17 @@ class StreamMarks {
   bool known_over(const StreamMark& mark) const {
     return mark.sequence <= streams_[mark.stream].over;
   }
-  void look(uint32_t stream);      // how far it has got
-  Status record(uint32_t stream);  // so that a later look can tell, also where it is alone
+  void look(uint32_t stream);      // looks which marks are over
+  Status record(uint32_t stream);  // gives the last mark an event, even if there is one stream
   Status record_all();
-  // Waits for everything; false at the deadline. The host does so when memory goes back to the
-  // system, and never else.
+  // Waits for all marks; returns false at the deadline. The host waits only when memory goes back
+  // to the system.
   Result<bool> wait_for_all(Deadline deadline);
-  // The same for the last time, when streams may have been destroyed. The state of a stream without
-  // an event behind its last mark is then known only through the context, which cannot be waited
-  // for during a capture: an error.
+  // Does the same for the last time, when streams may have been destroyed. The state of a stream
+  // without an event behind its last mark is then known only through the context, which cannot be
+  // waited for during a capture: an error.
   Result<bool> finish(Deadline deadline);
-  size_t events() const;  // that exist
+  size_t events() const;  // the number of events that exist
 
  private:
   struct Recorded {
@@ -100,7 +102,7 @@ class StreamMarks {
   const cuda::Device& device_;
   std::deque<Stream> streams_;
   bool in_calls_ = false;
-  // which known() found last: mostly it is asked for that one again
+  // the stream that known() found last, which is mostly the next one as well
   mutable uint32_t last_known_ = 0;
   std::vector<cuda::OwnedEvent> unused_;
 };

@@ -27,7 +27,7 @@ Blocks::Blocks(Setup setup) : setup_(std::move(setup)), region_(setup_.bytes) {
 // The memory checker forgets these addresses: later content is not free memory of this object.
 Blocks::~Blocks() { allow_memory(setup_.memory, setup_.dry_run ? 0 : reached_); }
 
-// Bytes that exist.
+// Takes bytes of the region, and makes them exist.
 Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t bytes,
                                    std::unique_lock<std::mutex>& lock) {
   const std::optional<uint64_t> begin = region_.alloc(room, alignment);

@@ -1,6 +1,6 @@
-// The blocks of a pool that are this rank's own affair: memory that the program asks for by the
-// byte, and imports, the program's own memory whose pages became a block (import.h). In debug mode
-// every call is watched (block_watch.h).
+// The blocks of a pool, which each rank allocates alone: memory that the program asks for by the
+// byte, and imports, which are memory of the program whose pages became a block (import.h). In
+// debug mode every call is checked (block_watch.h).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -29,17 +29,17 @@ class Blocks {
     bool dry_run = false, debug = false;
     Journal* journal = nullptr;
     std::function<uint64_t()> left;  // bytes that the pool may still reserve
-    // so much of the region must exist; called without a lock
+    // makes the first `extent` bytes of the region exist; called without a lock
     std::function<Status(uint64_t extent)> grow;
   };
   explicit Blocks(Setup setup);
   ~Blocks();
 
-  // Aligned to `alignment` at least.
+  // Returns memory that is aligned to `alignment` at least.
   Result<void*> alloc(uint64_t bytes, uint64_t alignment, const Journal::Owner& owner);
   Status import(void* pointer, uint64_t bytes);
-  // A block, or an import. In debug mode an error that says what was done to the block before: it
-  // is freed all the same.
+  // Frees a block or an import. In debug mode an error says if the program wrote beyond the block,
+  // which is freed all the same.
   Status free(void* pointer);
 
   struct Figures {
@@ -49,10 +49,10 @@ class Blocks {
   // without a lock
   uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }
   std::string list() const;  // returns a list of the blocks, the largest first
-  // Calls release(top), which gives back the memory that lies above all blocks, while none is made;
-  // returns what it says. A block that asks for its memory already counts.
+  // Calls release(top), which gives back the memory above all blocks, and returns its result. No
+  // block is made meanwhile, and a block that is asking for its memory counts.
   uint64_t shrink(const std::function<uint64_t(uint64_t top)>& release);
-  Status look();  // debug mode: was any free byte written to?
+  Status look();  // debug mode: returns an error if the program wrote to free memory
 
  private:
   struct Bytes {

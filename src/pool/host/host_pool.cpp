@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 
-// The offer of a rank in an agreement. All ranks use the smallest value of each member.
+// The vote of a rank in an agreement. All ranks use the smallest value of each member.
 struct Vote {
   uint64_t limit = 0, sparse = 0;
 };
@@ -26,15 +26,15 @@ struct Vote {
 struct Terms {
   uint64_t part_bytes;
   uint32_t arena_id;
-  // by rank 0: the library's own arena, or memory of a source from outside
+  // the arena that rank 0 has made: the library's own, or memory of a source from outside
   enum : uint16_t { failed, own, outside } made;
   uint16_t debug;
-  uint64_t file_offset;  // offset of it
+  uint64_t file_offset;  // where the arena begins in its file
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
-// All ranks succeeded, or all get the first error (all_ok of consensus.h); then the least of what
-// they can do.
+// All ranks get the same error if one has failed (all_ok of consensus.h). Otherwise all get the
+// minimum of their votes.
 Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what) {
   FSCCL_TRY(all_ok(comm, std::move(mine), what));
   FSCCL_ASSIGN(const std::vector<Vote> all, all_gather(comm, vote));
@@ -53,8 +53,8 @@ uint64_t control_bytes(const Communicator& comm, bool outside) {
   return outside ? round_up(lines, kGrowth) : lines;
 }
 
-// Rank 0 makes the arena, publishes its descriptor and decides the terms. `limit`: of a rank's
-// bytes; `space`: addresses that a part takes where there are plenty.
+// Rank 0 makes the arena, offers its descriptor to the other ranks and decides the terms. `limit`:
+// of a rank's bytes; `space`: the addresses that a part takes if addresses are plentiful.
 Result<HostArena> make_arena(Communicator& comm, Result<PoolSource>& source, uint64_t limit,
                              uint64_t space, const Limits& limits, Terms* terms) {
   const int64_t region = config()->pool_region_bytes;
@@ -72,9 +72,9 @@ Result<HostArena> make_arena(Communicator& comm, Result<PoolSource>& source, uin
                                               3 * terms->part_bytes)
                   : source.status().clone();
   if (made.ok() && made.value().fd() >= 0) {
-    const Status published =
+    const Status offered =
         comm.context().job().publish_fd(tag_of(comm, terms->arena_id), made.value().fd());
-    if (!published.ok()) made = published.clone();
+    if (!offered.ok()) made = offered.clone();
   }
   terms->made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
   if (outside && made.ok()) terms->file_offset = made.value().file_begin();
@@ -126,7 +126,8 @@ Status watch_slots(const HostArena& arena, const Communicator& comm, const char*
 HostPool::HostPool(Communicator& comm, std::byte* control)
     : Pool(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
 
-// Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
+// If the communicator has several hosts, each host has a pool of its own, because only the ranks of
+// a host can map an arena.
 Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
                                                    const fsccl_pool_config_t& config,
                                                    Result<std::shared_ptr<MemorySource>> given) {
@@ -147,7 +148,8 @@ Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
   return pool;
 }
 
-// `whole`: of all hosts that make one, which take the same slots if they have units together.
+// `whole`: the communicator of all hosts. Their pools have the same limit, because they take the
+// same slots for the units that they share.
 Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, Communicator& whole,
                                                            const fsccl_pool_config_t& config,
                                                            Result<PoolSource> source) {
@@ -256,8 +258,8 @@ void HostPool::make_blocks(bool debug) {
   blocks_ = std::make_unique<Blocks>(std::move(place));
 }
 
-// Sets the room of both kinds of slots: bytes of one kind are not available to the other. Sparse
-// parts share the live bytes; a plan leaves the other plan its bytes.
+// Sets the room of both parts of slots: the bytes of one part are not available to the other. In
+// sparse parts only live bytes count, and the plan of one part leaves the other plan its bytes.
 void HostPool::set_room() {
   const uint64_t most = memory_->most_slots();
   for (const PartKind part : {PartKind::shared, PartKind::own}) {
@@ -271,13 +273,13 @@ void HostPool::set_room() {
   }
 }
 
-// `plan`: of sparse parts, how large a plan may be.
+// `plan`: for sparse parts, how large a plan may be.
 void HostPool::set_capacity(PartKind part, uint64_t bytes, uint64_t plan) {
   memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_)
                     : region(part).set_capacity(bytes);
 }
 
-// Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
+// Gives back the slot that has been kept idle for the longest time. All ranks choose the same slot.
 bool HostPool::withdraw_kept() {
   KeptSlot* oldest = nullptr;
   for (KeptSlot* slot : kept_slots)
@@ -352,7 +354,7 @@ Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, c
   if (part == PartKind::shared) shared_owner_ = owner_rank;
   if (mend_due_) FSCCL_TRY(mend(requester));
   Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, requester);
-  // Where there is no room, slots that are kept idle give way, the same on all ranks.
+  // If there is no room, slots that are kept idle are given back, the same on all ranks.
   while (!taken.ok() && taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
     taken = take_within_limit(part, name.key, bytes, stable, requester);
   if (!taken.ok()) {
@@ -370,7 +372,8 @@ Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, c
   return slot;
 }
 
-// A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
+// Returns a slot that has a place, and memory there on all ranks. Otherwise all ranks get an error,
+// and nothing has changed.
 Result<HostPool::Slot> HostPool::take_within_limit(PartKind part, uint64_t key, uint64_t bytes,
                                                    bool stable, const Requester& requester) {
   Result<SlotGrant> grant = place(part, key, bytes, stable);
@@ -420,8 +423,8 @@ Status HostPool::end_step() {
 uint64_t HostPool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
 
 uint64_t HostPool::trim() {
-  // The local part only: slots, which others may still read, stay until a plan needs less. A block
-  // that is being made is counted in top() before it asks for its memory.
+  // Only the local part shrinks. Slots, which peers may still read, stay until a plan needs less. A
+  // block that is being made counts in top() before it asks for its memory.
   return blocks_->shrink(
       [this](uint64_t top) { return memory_->shrink(PartKind::local, rank(), top); });
 }

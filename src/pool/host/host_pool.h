@@ -3,10 +3,10 @@
 //
 //   | shared slots | own slots | local blocks |
 //
-// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's
-// first rank. Own slots hold gradients and private parameters. Both are placed by collective
-// history (collective_region.h), so their offsets are equal on every rank. Local blocks are any
-// rank's own affair (blocks.h).
+// Shared slots hold parameters that all ranks of a unit read. They lie in the region of the unit's
+// first rank, the owner. Own slots hold gradients and private parameters. The history of collective
+// calls determines where both lie (collective_region.h), so their offsets are equal on every rank.
+// Each rank allocates its local blocks alone (blocks.h).
 #pragma once
 #include <array>
 #include <atomic>
@@ -32,19 +32,19 @@
 
 namespace fsccl {
 
-// A unit's slot that outlives reshard. While it is idle the pool may take it back, where slots
-// would not fit their limit.
+// A unit's slot that outlives reshard. While it is idle the pool may take it back, if slots would
+// otherwise not fit their limit.
 struct KeptSlot {
   PartKind part = PartKind::own;
   uint64_t key = 0;
-  // position of the last reshard; 0: there is none, or it is in use
+  // the release position of the last reshard; 0: there was none, or the slot is in use
   uint64_t idle_since = 0;
-  std::function<void()> withdrawn;  // tells the unit that it is gone
+  std::function<void()> withdrawn;  // tells the unit that the pool has taken the slot back
 };
 
 class HostPool final : public Pool {
  public:
-  // Collective over `comm`, blocking. `source`: what config.source means; null: none was given.
+  // Collective over `comm`, blocking. `source`: the source of config.source; null: none was given.
   static Result<std::unique_ptr<HostPool>> create(Communicator& comm,
                                                   const fsccl_pool_config_t& config,
                                                   Result<std::shared_ptr<MemorySource>> source);
@@ -67,25 +67,26 @@ class HostPool final : public Pool {
   Blocks& blocks() { return *blocks_; }
   Status check_empty() override;
 
-  // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done
-  // when the bytes are used no more.
+  // Slots. A key names a unit and a role. The caller that gives a slot back opens a release
+  // position for it (release_ledger.h), and marks the position as done when the bytes are no longer
+  // used.
   struct Slot {
     uint64_t offset = 0;            // in its part
-    uint64_t release_position = 0;  // position that every rank must have released
+    uint64_t release_position = 0;  // every rank must have released it before the slot is written
   };
   struct SlotName {
     uint64_t key = 0;
-    Journal::Slot* of = nullptr;  // valid as long as its unit
+    Journal::Slot* of = nullptr;  // valid as long as its unit lives
   };
-  // The caller that takes a slot: all ranks of `with`, for one operation. Ranks that do something
-  // else find that out by the operation's fingerprint.
+  // The ranks that take a slot together, and the operation for which they take it. Ranks that call
+  // something else find that out by the operation's fingerprint.
   struct Requester {
     Communicator& comm;
     Fingerprint operation;
   };
   SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
-  // Takes a slot. All ranks of the requester call it at the same place in their programs. A refusal
-  // is a refusal on all of them; if memory has to grow, they agree (pool_growth.cpp).
+  // Takes a slot. All ranks of the requester call it at the same point of their programs. If one
+  // rank is refused, all are; if memory has to grow, they agree on it (pool_growth.cpp).
   Result<Slot> take(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
                     bool stable, const Requester& requester) {
     if (table_is_ready(part, owner_rank)) [[likely]]
@@ -98,8 +99,8 @@ class HostPool final : public Pool {
       }
     return take_unplanned(part, owner_rank, name, bytes, stable, requester);
   }
-  // At a position that the caller has opened, for one slot or several (of a kept unit's reshard:
-  // for none).
+  // Gives a slot back at a position that the caller has opened. Several slots may have the same
+  // position.
   Status give_back(PartKind part, const SlotName& name, uint64_t position) {
     const StepTable::Row* row =
         watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
@@ -109,30 +110,31 @@ class HostPool final : public Pool {
     return success();
   }
   uint64_t open_position() { return ledger_.next(); }
-  void done(uint64_t position) { ledger_.done(position); }  // any thread
-  // with the position that was opened last
-  void done_last() { ledger_.done_last(); }
+  // Marks a position as done: this rank no longer uses the bytes that were given back at it. Any
+  // thread may call this.
+  void done(uint64_t position) { ledger_.done(position); }
+  void done_last() { ledger_.done_last(); }  // marks the position that was opened last
   Status declare(const std::vector<CollectiveRegion::Event>& shared,
                  const std::vector<CollectiveRegion::Event>& own, int owner_rank);
   Status end_step() override;
   uint64_t history_hash() const override;
 
-  // Address, in this process, of an offset in a part of pool rank `rank`.
+  // Returns the address, in this process, of an offset in a part of pool rank `rank`.
   std::byte* address(PartKind part, int rank, uint64_t offset) const {
     return arena_->region(rank) + part_begin(part) + offset;
   }
-  // Returns where the caller sees what is at an address of a slot; in debug mode it is not the
-  // same.
+  // Returns the address at which the caller sees an address of a slot. The two differ in debug
+  // mode.
   std::byte* seen(std::byte* address) const { return watch_ ? watch_->seen(address) : address; }
-  SlotWatch* watch() const { return watch_.get(); }  // null but in debug mode
-  // The shared part that `rank` hosts, for units whose ranks may write to what they share
-  // (PrivateView). Made once, before use.
+  SlotWatch* watch() const { return watch_.get(); }  // null unless in debug mode
+  // Makes the private view (PrivateView) of the shared part of pool rank `rank`, for units whose
+  // ranks may write to shared slots. It is made once, before it is used.
   Status make_private_view(int rank);
   std::byte* private_address(int rank, uint64_t offset) const {
     return private_views_.at(rank).base() + offset;
   }
   void drop_writes(int rank, uint64_t offset, uint64_t bytes);
-  // Ranks whose units have slots here, with the same history of slots.
+  // Adds a rank that shares units of this pool, and so has the same history of slots.
   void add_sharer(int rank) { sharers_.insert(rank); }
   const ReleaseLine* release_line(int rank) const {
     return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank;
@@ -151,8 +153,8 @@ class HostPool final : public Pool {
               void* context) const override;
   Status snapshot(const std::string& path) const override;
 
-  std::vector<KeptSlot*> kept_slots;  // slots that these units keep
-  // by key: what to call it, and what it holds
+  std::vector<KeptSlot*> kept_slots;  // the slots that units keep
+  // by the unit's key: a function that returns the unit's name, and what the unit has in slots
   std::map<uint64_t, std::function<std::string()>> units;
 
  private:
@@ -161,7 +163,8 @@ class HostPool final : public Pool {
                                                           const fsccl_pool_config_t& config,
                                                           Result<PoolSource> source);
   uint64_t part_begin(PartKind part) const { return memory_->part_begin(part); }
-  // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
+  // Returns true if slots of the part may be taken by the table of a planned step: all their bytes
+  // exist, debug mode is off, and the ledger has room.
   bool table_is_ready(PartKind part, int owner_rank) const {
     return ready_[static_cast<size_t>(part)] && ledger_.room() &&
            (part != PartKind::shared ||
@@ -174,10 +177,10 @@ class HostPool final : public Pool {
   Result<Slot> take_unplanned(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
                               bool stable, const Requester& requester);
   Status give_back_unplanned(PartKind part, const SlotName& name, uint64_t position);
-  // Growing together (pool_growth.cpp).
+  // Growth of memory on all ranks (pool_growth.cpp).
   struct MemoryChange {
     std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
-    // position that every rank must have released first
+    // the position that every rank must have released before the bytes are given back
     uint64_t released = 0;
     bool empty() const;
     void add(PartKind part, BackedBytes::Change&& change);
@@ -218,17 +221,18 @@ class HostPool final : public Pool {
   void tell(MetricSamples& samples, std::string_view id) const;
   CollectiveRegion& region(PartKind part) { return part == PartKind::shared ? *shared_ : *own_; }
 
-  // made for this pool, if it was asked for on a communicator of several hosts: that one
+  // If the program gave a communicator of several hosts: the communicator of this host's ranks,
+  // which was made for this pool, and the program's communicator.
   std::unique_ptr<Communicator> host_;
   Communicator* whole_ = nullptr;
   uint32_t arena_id_ = 0;
   uint64_t part_bytes_ = 0;
   bool dry_run_ = false;
-  PoolSource source_;  // outlives what is made of it
+  PoolSource source_;  // outlives the memory that comes from it
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<PoolMemory> memory_;
   std::unique_ptr<SlotWatch> watch_;
-  std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
+  std::map<int, PrivateView> private_views_;  // by the pool rank that owns the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
   // Figures of the slots, which any thread may read while the program goes on.
@@ -241,10 +245,11 @@ class HostPool final : public Pool {
   };
   SlotFigures slot_figures_;
   std::atomic<int> shared_owner_{-1};
-  std::array<bool, 2> ready_{};     // by part; since the last event that no table had
-  std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
+  std::array<bool, 2> ready_{};     // by part: see table_is_ready()
+  std::array<uint64_t, 2> base_{};  // by part: its address, if it is ready
   std::set<int> sharers_;
-  // State of sparse parts: at the last step boundary, and before the next slot.
+  // Sparse parts. torn_: bytes of the plan were missing at the last step boundary. mend_due_: the
+  // next slot makes them exist.
   bool torn_ = false, mend_due_ = false;
   // By part of slots: the position at which the surplus was first seen.
   std::array<std::optional<uint64_t>, 2> surplus_since_;

@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "base/small_file.h"
 
-// Newer than the headers of some systems that this builds on.
+// The headers of some systems on which this is built do not have this constant.
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -43,7 +43,7 @@ bool parse(const std::string& line, Mapping* mapping) {
   return true;
 }
 
-// Why it cannot be imported; null when it can.
+// Returns why the mapping cannot be imported; null if it can.
 const char* objection(const Mapping& mapping) {
   if (mapping.name.find("hugepage") != std::string_view::npos ||
       mapping.name.find("hugetlb") != std::string_view::npos)
@@ -95,7 +95,7 @@ Status move_into_arena(void* pointer, uint64_t bytes, void* block, int fd, uint6
            static_cast<off_t>(file_offset)) == MAP_FAILED)
     return fail_errno(errno,
                       fmt::format("mmap of the pool's pages over {} bytes at {}", bytes, pointer));
-  // as the arena: a child must not write to its parent's data
+  // A child of fork() must not write to its parent's data; the arena is treated in the same way.
   madvise(pointer, bytes, MADV_DONTFORK);
   madvise(pointer, bytes, MADV_POPULATE_WRITE);  // only saves faults later; older systems refuse it
   return success();

@@ -1,7 +1,7 @@
-// Memory of the caller's own becomes memory of an arena, and is given back, at the same addresses
-// with the same contents: the arena's pages are mapped over the caller's, privately again at the
-// end. Each change of a mapping is one system call, so a failure leaves the memory as it was.
-// Nobody else may touch the memory meanwhile.
+// Imports memory of the caller into an arena, and gives it back. Addresses and contents stay the
+// same: the arena's pages are mapped over the caller's pages, and private pages over these at the
+// end. Each change of a mapping is one system call, so a failure leaves the memory as it was. No
+// thread may touch the memory meanwhile.
 #pragma once
 #include <cstddef>
 #include <cstdint>

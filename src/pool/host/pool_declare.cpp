@@ -15,8 +15,8 @@ std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Ev
 
 }  // namespace
 
-// The memory of the plans, for a schedule that was declared. An error, on all ranks, where there is
-// too little.
+// Makes the memory of the plans of a declared schedule, and sets *change to what that takes. All
+// ranks get an error if there is too little memory.
 Status HostPool::make_plans_memory(MemoryChange* change) {
   if (memory_->sparse()) {
     FSCCL_TRY(plan_mending(change));
@@ -27,7 +27,7 @@ Status HostPool::make_plans_memory(MemoryChange* change) {
   return carry_out(*change, {whole_ ? *whole_ : comm_, {.op = OpCode::pool_schedule}}, &lacking);
 }
 
-// With `within_limit` steps that were known before are forgotten until what is left fits.
+// Plans the declared steps. With `within_limit` earlier steps are forgotten until the rest fits.
 Status HostPool::plan_declared(const std::vector<CollectiveRegion::Event>& shared,
                                const std::vector<CollectiveRegion::Event>& own, bool within_limit) {
   const auto extent = [this](PartKind part) {
@@ -63,7 +63,7 @@ Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
   if (status.ok()) status = make_plans_memory(&change);
   if (!status.ok()) {
     undo();
-    // The regions are as before, and know nothing of what has gone meanwhile.
+    // The regions were restored, so they must learn again which bytes were given back meanwhile.
     take_back(change.given_back, {});
     take_back(change.made, {});
   }

@@ -1,13 +1,13 @@
-// Memory of slots grows, and goes, on all ranks or on none. A slot has its place from the history
-// of the calls, alike everywhere; but whether a rank has the memory for it depends on its blocks
-// and on its machine. So the ranks that take the slot agree whenever memory has to be made: each
-// makes its own, says whether it could, and takes it back if one of them could not. Then all of
-// them have the same error, and go on. A step that fits what exists makes nothing, and does not
-// communicate.
+// The memory of slots grows, and shrinks, on all ranks or on none. The history of the calls
+// determines the place of a slot, alike on all ranks; but whether a rank has memory for the slot
+// depends on its blocks and on its machine. So the ranks that take a slot agree whenever memory has
+// to be made: each makes its own, votes, and gives it back if one of them has failed. Then all of
+// them return the same error, and go on. A step that fits the existing memory makes none, and does
+// not communicate.
 //
-// Bytes go back to the system only when every rank has released them. To give them back is an event
-// of the history: whoever takes a slot there later waits until every rank has passed that event, so
-// that no rank cuts away what another one has written since.
+// Bytes go back to the system only when every rank has released them. Their return is an event of
+// the history: a rank that takes a slot there later waits until every rank has passed the event, so
+// that no rank returns bytes that another rank has written since.
 #include <algorithm>
 
 #include "pool/host/host_pool.h"
@@ -21,7 +21,7 @@ struct GrowthVote {
   uint64_t limit = 0;
 };
 
-constexpr uint8_t kGrowing = 0x80;  // in the flags of the operation that is to follow
+constexpr uint8_t kGrowing = 0x80;  // a flag of the fingerprint: the ranks agree on memory
 
 Status gather_votes(const HostPool::Requester& requester, const GrowthVote& mine,
                     std::vector<GrowthVote>* all) {
@@ -55,8 +55,9 @@ void HostPool::MemoryChange::add(PartKind part, BackedBytes::Change&& change) {
   released = std::max(released, change.released);
 }
 
-// `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that
-// any rank lacks, 0 when all have their memory or when the ranks could not agree.
+// `mine`: success if this rank has its memory. *lacking has the bytes that this rank lacks. It is
+// set to the most that any rank lacks, or to 0 if all have their memory or if the agreement itself
+// failed.
 Status HostPool::agree_on_memory(const Requester& requester, Status mine, uint64_t* lacking) const {
   const GrowthVote vote =
       mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
@@ -82,9 +83,9 @@ Status HostPool::agree_on_memory(const Requester& requester, Status mine, uint64
 }
 
 // Carries out the change. All ranks of the requester call it at the same place in their histories.
-// Memory that is given back stays given back. Memory is made on all ranks, or on none: then the
-// error says so, and *lacking is set to the missing bytes. Any other error has ended the
-// communicator.
+// Memory that is given back stays given back. Memory is made on all ranks or on none. If it is made
+// on none, the error says so, and *lacking is set to the missing bytes. After any other error the
+// communicator has failed.
 Status HostPool::carry_out(const MemoryChange& change, const Requester& requester,
                            uint64_t* lacking) {
   *lacking = 0;
@@ -115,7 +116,7 @@ Status HostPool::carry_out(const MemoryChange& change, const Requester& requeste
   return agreed;
 }
 
-// Gives ranges of both parts back, as far as they are `there` on this rank.
+// Gives ranges of both parts back. `there`: by part, whether this rank has their memory.
 void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
                          const std::array<bool, 2>& there) {
   const uint64_t position = ledger_.next();
@@ -131,7 +132,7 @@ void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
   ledger_.done(position);
 }
 
-// Adds the growth of a region that is not sparse.
+// Adds the growth of a part that is not sparse to the change.
 void HostPool::add_growth(PartKind part, MemoryChange* change) {
   const uint64_t exists = memory_->extent(part), extent = region(part).extent();
   if (extent <= exists) return;

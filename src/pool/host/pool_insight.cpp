@@ -5,8 +5,9 @@
 
 namespace fsccl {
 
-// Publishes figures of the regions, which only the thread of the pool's program may read. A step
-// that goes by its table only adds hits, which are published when the step ends.
+// Copies the figures of the regions to where any thread may read them; the regions themselves are
+// only for the thread of the pool's program. A step that goes by its table only adds hits, which
+// are copied when the step ends.
 void HostPool::update_figures() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
@@ -27,11 +28,11 @@ void HostPool::update_figures() {
 void HostPool::look_if_ready() {
   for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const auto p = static_cast<size_t>(part);
-    const int host =
+    const int owner =
         part == PartKind::shared ? shared_owner_.load(std::memory_order_relaxed) : rank();
     const uint64_t needed = memory_->sparse() ? region(part).plan_bytes() : region(part).extent();
-    ready_[p] = !watch_ && !mend_due_ && host >= 0 && memory_->whole(part) >= needed;
-    if (ready_[p]) base_[p] = location(part, host, 0);
+    ready_[p] = !watch_ && !mend_due_ && owner >= 0 && memory_->whole(part) >= needed;
+    if (ready_[p]) base_[p] = location(part, owner, 0);
   }
 }
 

@@ -60,7 +60,8 @@ Status PoolMemory::make(PartKind part, int owner, const BackedBytes::Ranges& ran
   return ask({[&] { return wanted; }, take}, lacking);
 }
 
-// Beyond a limit, or where the system has no memory: asks for relief, and once more.
+// Takes the bytes of a demand. At a limit, or if the system has no memory, it asks for relief and
+// tries once more.
 Status PoolMemory::ask(const Demand& demand, uint64_t* lacking) {
   Lock lock(mutex_);
   for (bool asked = false;; asked = true) {

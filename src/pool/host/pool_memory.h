@@ -1,13 +1,13 @@
 // The bytes that a pool has reserved of its arena, part by part, and the limits that it keeps.
 // Parts grow from their beginning and are whole huge pages long, so that a step which fits the
-// reserved bytes asks nobody.
+// reserved bytes makes no system call.
 //
 // Slots are placed within the smallest of all ranks' limits, from facts that are equal on all
-// ranks: a slot without room is refused on all of them. A request that passes this rank's own limit
-// because of its blocks, or finds its machine without memory, fails here, after this rank has given
-// back the memory that its blocks do not use and has asked the program, once. The pool then takes
-// the slot back on all ranks (pool_growth.cpp). Limits are exact to the page: sizes that are
-// rounded up to huge pages stop at them.
+// ranks: a slot without room is refused on all of them. A request may exceed this rank's own limit
+// because of its blocks, or its machine may have no memory. Then this rank gives back the memory
+// that its blocks do not use and asks the program for memory, once, before the request fails. After
+// a failure the pool takes the slot back on all ranks (pool_growth.cpp). Limits are exact to the
+// page: sizes that are rounded up to huge pages stop at them.
 //
 // Memory that this rank hosts comes from its source, if the program has given one: adaptors see the
 // requests, and may refuse them.
@@ -42,13 +42,13 @@ class PoolMemory {
  public:
   static constexpr uint64_t kGrowth = 2u << 20;  // parts grow by whole huge pages
   struct Limits {
-    uint64_t all = 0;    // that this rank may reserve
-    uint64_t slots = 0;  // that slots may take
-    uint64_t soft = 0;   // beyond it the program is asked; 0: none
+    uint64_t all = 0;    // the bytes that this rank may reserve
+    uint64_t slots = 0;  // the bytes that slots may take
+    uint64_t soft = 0;   // beyond these bytes the program is asked to free memory; 0: none
   };
   struct Relief {
     std::function<void()> trim;               // gives back what blocks do not use
-    std::function<void(uint64_t bytes)> ask;  // the program, for so many bytes
+    std::function<void(uint64_t bytes)> ask;  // asks the program to free so many bytes
     std::function<std::string()> holders;     // returns the holders of memory, for the error
   };
 
@@ -63,16 +63,16 @@ class PoolMemory {
   void set_source(MemorySource* source) { source_ = source; }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
   void set_prefault(bool prefault) { prefault_ = prefault; }
-  void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
+  void set_journal(Journal* journal) { journal_ = journal; }  // the journal outlives this object
   void set_dry_run() { dry_run_ = true; }                     // counts, and reserves nothing
   void set_sparse() { sparse_ = true; }                       // without a source
 
   bool sparse() const { return sparse_; }
-  // All bytes of the part that lie below exist.
+  // Returns the extent of the part below which all bytes exist.
   uint64_t whole(PartKind part) const { return sparse_ ? backed(part).whole() : extent(part); }
   const BackedBytes& backed(PartKind part) const { return backed_[static_cast<size_t>(part)]; }
-  // Makes ranges of a sparse part exist, all or none; *lacking: when it fails, how many bytes less
-  // would have been enough, as far as this rank can know. Gives one back.
+  // Makes ranges of a sparse part exist, all or none. If it fails, *lacking is the number of bytes
+  // that were missing, as far as this rank can know. give_back() gives a range back.
   Status make(PartKind part, int owner, const BackedBytes::Ranges& ranges, uint64_t* lacking);
   void give_back(PartKind part, int owner, uint64_t begin, uint64_t end);
 
@@ -82,8 +82,7 @@ class PoolMemory {
   Status grow(PartKind part, int owner, uint64_t extent, uint64_t* lacking);
   // Makes the first `extent` bytes of blocks exist.
   Status grow_blocks(uint64_t extent);
-  // Bytes that slots may take in all, and how far a part of slots may reach beside another one of
-  // that extent: alike on all ranks.
+  // Returns the bytes that slots may take in all, the same on all ranks.
   uint64_t most_slots() const { return limits_.slots / page_ * page_; }
   // `extent` in whole huge pages, as far as there is room for them.
   uint64_t rounded(uint64_t extent, uint64_t room) const {
@@ -91,11 +90,12 @@ class PoolMemory {
                              std::min(round_up(extent, kGrowth), room / page_ * page_)),
                     part_bytes_);
   }
+  // Returns how far one part of slots may reach if the other one has the extent `other`.
   uint64_t slot_room(uint64_t other) const {
     return std::min(most_slots() - std::min(other, most_slots()), part_bytes_);
   }
-  // The errors of a slot that has no room, and of `what`, which needs slots of these extents. The
-  // second is OK where there is room.
+  // refuse_slot() returns the error of a slot that has no room. check_slots() checks that there is
+  // room for slots of these extents, which `what` needs.
   Status refuse_slot(uint64_t bytes) const;
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
   // Gives back what lies above the first `extent` bytes of the part, rounded up to whole huge
@@ -103,8 +103,8 @@ class PoolMemory {
   uint64_t shrink(PartKind part, int owner, uint64_t extent) {
     return cut(part, owner, round_up(extent, kGrowth));
   }
-  uint64_t cut(PartKind part, int owner, uint64_t kept);  // the same to the byte
-  // More of the part exists than growing to `extent` would make.
+  uint64_t cut(PartKind part, int owner, uint64_t kept);  // shrinks to the byte
+  // Returns true if more of the part exists than a growth to `extent` would make.
   bool exceeds(PartKind part, uint64_t extent) const;
   uint64_t extent(PartKind part) const {
     // This load pairs with the stores of those who change the extent: make_ranges(), give_back(),
@@ -120,18 +120,18 @@ class PoolMemory {
   }
 
  private:
-  // The lock is held where it is taken, but while the source is asked.
+  // A demand is called with the lock. It releases the lock while it asks the source.
   using Lock = std::unique_lock<std::mutex>;
   struct Demand {
-    std::function<uint64_t()> more;               // bytes that are still wanted; 0: it is done
-    std::function<Status(uint64_t, Lock&)> take;  // them
+    std::function<uint64_t()> more;  // returns the bytes that are still wanted; 0: none
+    std::function<Status(uint64_t, Lock&)> take;  // takes so many bytes
   };
   Status ask(const Demand& demand, uint64_t* lacking);
   Status grow_to(PartKind part, int owner, const std::function<uint64_t()>& wanted,
                  uint64_t* lacking);
   Status make_ranges(PartKind part, int owner, const BackedBytes::Ranges& ranges);
-  Status extend(PartKind part, int owner, uint64_t more);  // under the lock
-  Status extend_by_source(PartKind part, uint64_t more);   // without
+  Status extend(PartKind part, int owner, uint64_t more);  // with the lock
+  Status extend_by_source(PartKind part, uint64_t more);   // without the lock
   void give_to_source(PartKind part, uint64_t from, uint64_t bytes);
   uint64_t slots() const { return extent(PartKind::shared) + extent(PartKind::own); }
   uint64_t held() const { return slots() + extent(PartKind::local); }
@@ -158,13 +158,13 @@ class PoolMemory {
   Journal* journal_ = nullptr;
   bool prefault_ = false, dry_run_ = false;
 
-  std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()
+  std::mutex mutex_;  // protects changes of the following members, and the arena's calls
   std::array<std::atomic<uint64_t>, 3> extents_{};
   // bytes of sparse parts
   std::array<BackedBytes, 2> backed_{BackedBytes(kGrowth), BackedBytes(kGrowth)};
   bool sparse_ = false;
-  std::array<uint64_t, 3> from_source_{};              // bytes of each that the source has given
-  std::array<std::atomic<uint64_t>, 3> given_back_{};  // bytes, to the system, in all
+  std::array<uint64_t, 3> from_source_{};              // by part: bytes that the source has given
+  std::array<std::atomic<uint64_t>, 3> given_back_{};  // by part: bytes that went to the system
   std::atomic<uint64_t> growths_{0};
 };
 

@@ -1,10 +1,11 @@
-// Where the memory of a pool comes from, when its program has said (fsccl_pool_config_t.source): a
-// stack of adaptors on a source.
+// The source of a pool's memory, if its program has given one (fsccl_pool_config_t.source): a stack
+// of adaptors on a source.
 //
-// The stack of each rank sees the growth of what that rank hosts. At its end is either the system,
-// and then the arena is the library's own file as ever; or a source from outside, and then the
-// first rank of a host asks it once, for the whole arena. Other ranks map the file that it shares.
-// Memory without a file serves a rank that is alone on its host.
+// The stack of each rank is asked when memory grows that this rank owns. The end of the stack is
+// either the system or a source from outside the library. If it is the system, the arena is the
+// library's own file. If it is a source from outside, the first rank of a host asks it once, for
+// the whole arena, and the other ranks map the file that it shares. Memory without a file serves
+// only a rank that is alone on its host.
 #pragma once
 #include <memory>
 
@@ -15,7 +16,7 @@ namespace fsccl {
 
 class PoolSource {
  public:
-  PoolSource() = default;  // the library's own, seen by nobody
+  PoolSource() = default;  // the library's own memory, without a stack
   // Checks that a pool can stand on it.
   static Result<PoolSource> of(Result<std::shared_ptr<MemorySource>> stack);
   PoolSource(PoolSource&& other) noexcept { *this = std::move(other); }

@@ -1,26 +1,27 @@
-// Slots of a step that nobody knew (backed_bytes.h): their bytes exist where they lie, and as many
-// free ones go, of both parts, so that a pool has little more than is live, and never more than its
-// limit. So what is live and what is asked for decide whether a slot has room, and not where free
-// bytes lie: a slot is refused only where live bytes and it are beyond the limit, where one rank's
-// blocks or machine leave no room for it, or where the addresses are in pieces
-// (FSCCL_POOL_REGION_BYTES).
+// Sparse parts, for slots of a step that is not planned (backed_bytes.h). Bytes exist only where
+// slots lie: when a slot is taken, its bytes are made, and as many free bytes of both parts are
+// given back. So a pool has little more memory than its live bytes, and never more than its limit.
+// The number of live bytes decides whether a slot has room, not the places of free bytes. A slot is
+// refused only if it and the live bytes exceed the limit, if one rank's blocks or machine leave no
+// room for it, or if the free addresses are fragmented (FSCCL_POOL_REGION_BYTES).
 //
-// Once the step is known, at the first slot after the second step boundary, the plan's bytes exist
-// again as a whole: no slot asks the system any more.
+// When a step is planned, all bytes of the plan exist again from the first slot after the second
+// step boundary on. Then no slot needs a system call.
 #include "base/limits.h"
 #include "cuda/device.h"
 #include "pool/host/host_pool.h"
 
 namespace fsccl {
 
-// Not where somebody may have the pages themselves, instead of the addresses: a source, a network
-// card, a driver of GPUs.
+// A pool may not be sparse if a source, a network card or a driver of GPUs may keep its pages: such
+// a user would not see that other pages lie at an address.
 bool HostPool::may_be_sparse(Communicator& comm, const PoolSource& source) {
   return !source.stack() && !comm.context().network_keeps_pages() &&
          page_bytes() <= CollectiveRegion::kAlignment && !cuda::devices_may_be_there();
 }
 
-// Lets the bytes of a slot that was placed exist, while no more than `most` bytes of slots do.
+// Returns the change that makes the bytes of a placed slot exist, such that at most `most` bytes of
+// slots exist.
 HostPool::MemoryChange HostPool::backing(PartKind part, uint64_t begin, uint64_t end,
                                          uint64_t most) {
   const PartKind other = part == PartKind::shared ? PartKind::own : PartKind::shared;
@@ -33,7 +34,8 @@ HostPool::MemoryChange HostPool::backing(PartKind part, uint64_t begin, uint64_t
   return change;
 }
 
-// Where a rank lacks memory, all ranks give back as much of what is no slot's, and try once more.
+// Makes the bytes of a slot exist. If a rank lacks memory, all ranks give back as many bytes that
+// are in no slot, and try once more.
 Status HostPool::back(PartKind part, Slot* slot, uint64_t bytes, const Requester& requester) {
   const uint64_t begin = slot->offset, end = begin + bytes;
   if (end <= memory_->backed(part).whole()) return success();
@@ -56,8 +58,8 @@ Status HostPool::back(PartKind part, Slot* slot, uint64_t bytes, const Requester
   }
 }
 
-// How many bytes of each part should exist as a whole: whole huge pages where the limit has room
-// for them.
+// Returns how many bytes of each part should exist as a whole: whole huge pages if the limit has
+// room for them.
 std::array<uint64_t, 2> HostPool::whole_extents() const {
   const std::array<uint64_t, 2> exact{shared_->whole_extent(), own_->whole_extent()};
   std::array<uint64_t, 2> rounded{};
@@ -66,7 +68,8 @@ std::array<uint64_t, 2> HostPool::whole_extents() const {
   return rounded[0] + rounded[1] <= memory_->most_slots() ? rounded : exact;
 }
 
-// At a step boundary: what is torn was torn at the one before, too, so it is not torn for one step.
+// At a step boundary: memory is mended only if bytes of the plan were missing at two successive
+// boundaries, so that a single deviating step costs nothing more.
 void HostPool::look_if_torn() {
   const std::array<uint64_t, 2> whole = whole_extents();
   const bool torn = !memory_->backed(PartKind::shared).is(whole[0]) ||
@@ -86,8 +89,8 @@ Status HostPool::plan_mending(MemoryChange* change) {
   return success();
 }
 
-// By all ranks that take the next slot, before they do. Where there is too little memory, bytes go
-// on to exist where slots lie.
+// Makes all bytes of the plan exist. All ranks that take the next slot call it before they take it.
+// If there is too little memory, the parts stay sparse.
 Status HostPool::mend(const Requester& requester) {
   mend_due_ = torn_ = false;
   MemoryChange change;

@@ -9,15 +9,15 @@ namespace fsccl {
 void ReleaseLedger::done(uint64_t position) {
   std::atomic_ref<uint64_t> line(line_->position);
   uint64_t from = line.load(std::memory_order_seq_cst);
-  // nothing before it is open, and nobody else can publish it
+  // All earlier positions are done, so no other thread can advance the line.
   if (from + 1 == position) [[likely]] {
     advance_line(&from, position);
   } else {
     done_[position % kMostOpen].store(position, std::memory_order_seq_cst);
     from = line.load(std::memory_order_seq_cst);
   }
-  // Whoever closes the gap publishes everything behind it; a thread that loses the race has been
-  // overtaken by one that saw its mark.
+  // The thread that closes a gap advances the line over all done positions behind it. A thread that
+  // loses the race was overtaken by one that has seen its mark.
   while (true) {
     uint64_t to = from;
     while (done_[(to + 1) % kMostOpen].load(std::memory_order_seq_cst) == to + 1) to++;
@@ -26,7 +26,7 @@ void ReleaseLedger::done(uint64_t position) {
   }
 }
 
-// *from: what the line says afterwards; `to`, if it said *from.
+// Sets the line to `to` if its value is *from. *from is the value of the line afterwards.
 void ReleaseLedger::advance_line(uint64_t* from, uint64_t to) {
   if (!std::atomic_ref(line_->position)
            .compare_exchange_strong(*from, to, std::memory_order_seq_cst))
@@ -41,8 +41,8 @@ Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint6
   bool left = false;
   const auto broken = [&] {
     if (!engine.move_on() || !engine.intact().ok()) return true;
-    // The peer may have released the bytes and left since the last look: what is seen of it now
-    // decides at the next one.
+    // The peer may have released the bytes and left since the last look at its line. So the fact
+    // that it has left counts only at the next look.
     return std::exchange(left, engine.has_left(peer));
   };
   const Engine::RecordedWait recorded(engine, peer, recording::Duty::release_slot);

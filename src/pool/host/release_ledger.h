@@ -1,8 +1,14 @@
-// How this rank tells its peers which bytes it uses no more. Collective memory events are numbered;
-// each is done at some time, in any order (a reduce that was submitted early may end late). The
-// ledger publishes the largest position up to which everything is done: peers that want to rewrite
-// bytes given back at position p wait for p. Lock-free: the thread of the program and the service
-// thread both report.
+// The release ledger tells peers which bytes this rank no longer uses. Each time that slots are
+// given back, the thread of the program opens the next release position: the positions number these
+// events from 1, alike on all ranks. A position is done when the operations of this rank no longer
+// use the bytes that were given back at it. Positions are done in any order, because an operation
+// that was submitted early may end late.
+//
+// The ledger keeps a release line in memory that all ranks share. The line has the largest position
+// p such that all positions up to and including p are done: this rank has released p. A rank that
+// wants to write to bytes which were given back at p waits until the line of every rank has reached
+// p. The ledger is lock-free, because the thread of the program and the service thread both mark
+// positions as done.
 #pragma once
 #include <array>
 #include <atomic>
@@ -17,15 +23,18 @@ namespace fsccl {
 
 class ReleaseLedger {
  public:
-  static constexpr uint64_t kMostOpen = 4096;           // positions that may be open at once
-  static constexpr uint64_t kMostOpenedByOneCall = 64;  // and as many that one call may open
+  static constexpr uint64_t kMostOpen = 4096;  // positions that may be open at once
+  // room() leaves this many positions free, because one call may open several
+  static constexpr uint64_t kMostOpenedByOneCall = 64;
   explicit ReleaseLedger(ReleaseLine* line) : line_(line) {}
 
-  // Opens and returns the next position. One thread. False from `room` while too many are open.
+  // Opens and returns the next position. Only the thread of the program calls this.
   uint64_t next() { return ++opened_; }
   uint64_t opened() const { return opened_; }
+  // Returns false while so many positions are open that no call may open more.
   bool room() const { return opened_ - released() < kMostOpen - kMostOpenedByOneCall; }
   uint64_t released() const { return line_->reached(); }
+  // Marks a position as done. Any thread may call this.
   void done(uint64_t position);
   // Marks the position that was opened last as done; the thread that opened it calls this. No later
   // position can be done yet, so if all earlier positions are done, no other thread writes the
@@ -44,11 +53,12 @@ class ReleaseLedger {
   std::array<std::atomic<uint64_t>, kMostOpen> done_{};  // [p % kMostOpen] == p: done
 };
 
-// Waits until `peer` of the engine's communicator has released everything before `position`, which
-// its line shows. This is rare: bytes that were given back long ago are released. Moves this rank's
-// own operations on meanwhile, because the peer may wait for them. An error when the communicator
-// fails, is aborted, or loses a rank; when the peer leaves without a release; and when the deadline
-// passes, which ends the communicator. `what` says in the error what is waited for.
+// Waits until `peer` of the engine's communicator has released all positions up to and including
+// `position`, as its line shows. A wait is rare, because bytes that were given back long ago are
+// released. Meanwhile this thread moves this rank's own operations on, because the peer may wait
+// for them. Returns an error if the communicator fails, is aborted, or loses a rank; if the peer
+// leaves before it has released; and if the deadline passes, which ends the communicator. `what`
+// names the waiting call in the error.
 Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position,
                         Deadline deadline, const std::string& what);
 

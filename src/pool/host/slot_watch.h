@@ -1,12 +1,13 @@
-// Debug mode of slots. Callers see slots through a guarded view of the arena (guarded_view.h), open
-// only while the slot is theirs: parameters from the end of their gather to reshard, and only to be
-// read where ranks share them; gradients from grad() to reduce_grads(). A stray access is SIGSEGV,
-// with a line that names the slot (fault_notes.h). A kept unit's parameters stay readable after
-// reshard, until the pool takes the slot.
+// Debug mode of slots. Callers see slots through a guarded view of the arena (guarded_view.h), in
+// which a slot is accessible only while the caller holds it. Parameters are accessible from the end
+// of their gather to reshard, and only readable if ranks share them. Gradients are accessible from
+// grad() to reduce_grads(). A stray access raises SIGSEGV, with a line that names the slot
+// (fault_notes.h). The parameters of a unit that keeps its slot stay readable after reshard, until
+// the pool takes the slot.
 //
-// Slots that this rank alone writes to have red zones before, behind and between their parameters,
-// within the pages that are open; they are written when the slot is this rank's (a peer may read
-// until then what was there before), and looked at before it is given back.
+// Slots that only this rank writes to have red zones before, behind and between their parameters.
+// The zones are written when the slot is released by all ranks, because until then a peer may read
+// its former contents, and they are checked before the slot is given back.
 #pragma once
 #include <map>
 #include <memory>
@@ -23,15 +24,15 @@ namespace fsccl {
 
 class SlotWatch {
  public:
-  static constexpr uint64_t kZone = 64;  // bytes before a slot's, and at least as many behind
+  static constexpr uint64_t kZone = 64;  // bytes of the zone before a slot, the least behind it
 
-  // `arena_bytes`: from its control pages on. `pool`: to call it in a text.
+  // `arena_bytes`: the bytes from the control pages on. `pool`: the name of the pool in texts.
   static Result<std::unique_ptr<SlotWatch>> create(const HostArena& arena, uint64_t arena_bytes,
                                                    std::string pool);
   ~SlotWatch();
 
   const std::byte* base() const { return view_.base(); }
-  // Returns where a caller sees what the library has at this address of the arena.
+  // Returns the address at which a caller sees this address of the arena.
   std::byte* seen(const std::byte* address) const { return view_.base() + (address - arena_); }
 
   // The content of a key's slots: a text for all of it, and its pieces in order, each with a name.
@@ -41,16 +42,16 @@ class SlotWatch {
   };
   void name(uint64_t key, std::string text, std::vector<NamedRange> pieces);
   void taken(PartKind part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room);
-  // From now on the caller may touch it, at `seen`. `poison`: nothing is in it yet, which shall
-  // show.
+  // From now on the caller may touch the slot, at `seen`. `poison`: the slot has no contents yet,
+  // and is filled with a pattern that makes reads of it visible.
   void opened(PartKind part, uint64_t key, std::byte* seen, Access access, bool poison);
-  Status intact(PartKind part, uint64_t key);  // its red zones, which are as new afterwards
+  Status intact(PartKind part, uint64_t key);  // checks the red zones, and writes them again
   void given_back(PartKind part, uint64_t key);
 
  private:
   struct Slot {
     std::byte *data = nullptr, *seen = nullptr;
-    uint64_t bytes = 0, room = 0;  // room: from `data` on, the red zone behind included
+    uint64_t bytes = 0, room = 0;  // room: the bytes from `data` on with the red zone behind
     int note = -1;
     bool zones = false;
   };
@@ -71,7 +72,7 @@ class SlotWatch {
   int pool_note_;
   std::mutex mutex_;  // a gather may end in any thread
   std::map<uint64_t, Contents> contents_;
-  std::map<std::pair<PartKind, uint64_t>, Slot> slots_;  // that were ever taken
+  std::map<std::pair<PartKind, uint64_t>, Slot> slots_;  // the slots that were ever taken
 };
 
 }  // namespace fsccl
