@@ -1,6 +1,6 @@
-// Are the replicas of a unit still the same? Every rank hashes the bytes of its shards; hashes are
-// compared over the replicas, and what was found is told to the other shard ranks, so that every
-// rank of every replica gives the same answer.
+// Compares the replicas of a unit. Every rank hashes the bytes of its shards. The ranks of the
+// replicate_comm compare their hashes, and the shard ranks exchange the results, so that every rank
+// of every replica gets the same result.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace fsccl {
 namespace {
 
-// The first parameter that differs, and on which replica from replica 0.
+// The first parameter that differs from replica 0, and the replica on which it differs.
 struct Difference {
   uint64_t param = ~uint64_t{0};
   uint64_t replica = 0;
@@ -20,7 +20,8 @@ struct Difference {
 
 }  // namespace
 
-// Four chains, because one would wait for its multiplications.
+// Hashes in four independent chains, because in one chain each multiplication waits for the one
+// before.
 uint64_t hash_shard(const std::byte* data, uint64_t bytes) {
   std::array<uint64_t, 4> chains{1, 2, 3, 4};
   constexpr uint64_t kBlock = sizeof chains;

@@ -1,5 +1,5 @@
-// Checks a unit's replicas (HSDP): which requests are valid, and whether the replicas are the same;
-// alike for units on host memory and on GPUs.
+// Checks of a unit's replicas (HSDP), for units on host memory and on GPUs: the checks of requests,
+// and the comparison of the replicas.
 #pragma once
 #include <vector>
 
@@ -7,10 +7,11 @@
 
 namespace fsccl {
 
-// Else FSCCL_ERR_INVALID_STATE: "... no replicas to `what_for`".
+// Returns FSCCL_ERR_INVALID_STATE ("... no replicas to `what_for`") if the unit has no replicas.
 Status check_has_replicas(const UnitSpec& spec, const char* what_for);
 Status check_replica_root(const UnitSpec& spec, int root);
-// Sums over the replicas cannot be added to. `pending`: the last reduction left them out.
+// Checks that gradients do not accumulate on sums over the replicas. `pending`: the last reduction
+// left out the sum over the replicas.
 Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduced_once,
                               bool pending);
 

@@ -1,8 +1,8 @@
 // The factors and divisors of the sums of a reduction of gradients. A mean is divided by the number
 // of contributions, once, after the last sum. For a unit with replicas the last sum is the one over
-// the replicas, and reductions that leave it to a later one hold undivided sums until then. 16-bit
-// sums must not overflow: they are divided by the shard ranks before, and the last one by the
-// replicas.
+// the replicas. If a reduction leaves that sum to a later reduction, the sharded gradients hold
+// undivided sums until then. 16-bit sums must not overflow, so they are divided twice: by the
+// number of shard ranks after the first sum, and by the number of replicas after the last.
 #pragma once
 #include <cstdint>
 
@@ -17,15 +17,15 @@ struct Scaling {
 
 class GradScaling {
  public:
-  // Returns the scaling of the sum over the shard ranks. `scale`: 0 is the mean. `pending`: the
-  // sums of the last reduction wait for the sum over the replicas, to which this reduction may add.
+  // Returns the scaling of the sum over the shard ranks. `scale`: 0 means the mean. `pending`: the
+  // sums of earlier reductions still wait for the sum over the replicas.
   Scaling next(const UnitSpec& spec, double scale, bool accumulates, bool pending) {
     const int64_t ranks = spec.shard_comm->size(),
                   replicas = spec.replicate_comm ? spec.replicate_comm->size() : 1;
     const bool mean = scale == 0;
     if (!pending) {
       const bool narrow = dtype_size(spec.grad_dtype) == 2;
-      // the present content is divided with the rest
+      // When gradients accumulate, the last sum must not divide the present content again.
       const bool divides_last = mean && !accumulates && spec.replicate_comm;
       replicas_divisor_ = !divides_last ? 1 : narrow ? replicas : ranks * replicas;
     }

@@ -1,6 +1,6 @@
-// A unit: parameters that are gathered and freed together. This class keeps the state of a unit and
-// checks every call against it; HostUnit (host memory) and DeviceUnit (memory of a GPU) say how
-// bytes are moved.
+// A unit has parameters that are gathered and freed together. This class keeps the state of a unit
+// and checks every call against it. HostUnit (host memory) and DeviceUnit (memory of a GPU) move
+// the bytes.
 //
 // States of the parameters: sharded --unshard--> unsharded --reshard--> sharded. A kept unit's slot
 // outlives reshard, and its contents are valid until the shards change. The gradient slot is taken
@@ -20,8 +20,8 @@
 namespace fsccl {
 
 struct ReduceRequest {
-  // parameters of a unit by parameter; 0: those whose gradient slots are held, or all that `grads`
-  // may name
+  // The range of parameters, for a unit by parameter. Both 0: all parameters whose gradient slots
+  // are held, or all that `grads` may name.
   size_t first = 0, count = 0;
   double scale = 0;
   bool accumulate = false;
@@ -44,8 +44,8 @@ class Unit {
  public:
   virtual ~Unit() = default;
 
-  // As the functions of fsccl.h. `wait`: the call returns when the operation is complete; else
-  // *submitted says which operation to wait for, and *state whether it is complete already.
+  // These are the functions of fsccl.h. With `wait` a call returns when the operation is complete.
+  // Without it, *submitted is the operation to wait for, and *state says if it is complete already.
   Status unshard(bool writable, void* stream, bool wait, fsccl_status_t* state,
                  Submitted* submitted);
   Status reshard(void* stream);
@@ -62,11 +62,11 @@ class Unit {
                          Submitted* submitted);
   Status verify_replicas();  // blocking
 
-  // An error while an operation of this unit is in flight that its end would not wait for.
+  // Returns an error if an operation is in flight that the end of this unit does not wait for.
   virtual Status check_idle() = 0;
   // Fills in the report of the unit's codec; an error if the unit has none.
   virtual Status codec_report(fsccl_codec_report_t* report) const;
-  // Debug mode: an error where somebody wrote beyond the slots that the unit holds.
+  // Debug mode: returns an error if the program wrote beyond the slots that the unit holds.
   virtual Status check_zones() = 0;
 
   const UnitSpec& spec() const { return spec_; }
@@ -78,8 +78,8 @@ class Unit {
  protected:
   explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
 
-  // The call that has begun puts what it does on `stream`, which is NULL in host memory; an error
-  // where it cannot.
+  // Begins a call, whose work goes on `stream`, which is NULL in host memory. Returns an error if
+  // it cannot.
   virtual Status enter(void* stream) = 0;
   // Gathers the parameters, which are sharded.
   virtual Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) = 0;
@@ -87,21 +87,21 @@ class Unit {
   virtual Status give_back_params() = 0;
   // Gives back the slot of one parameter of a unit by parameter, which is unsharded.
   virtual Status give_back_param(size_t index) = 0;
-  // Where the slot with this parameter, which is unsharded, can be read; with its gradient, can be
-  // written on `stream`.
+  // param_slot() returns the slot of this parameter, which is unsharded, for the caller to read.
+  // grad_slot() returns the slot of its gradient, which the caller may write to on `stream`.
   virtual Result<std::byte*> param_slot(size_t index) = 0;
   virtual Result<std::byte*> grad_slot(size_t index, void* stream) = 0;
   // Returns true if the unit holds a slot with the gradient of this parameter, which is not tied.
   virtual bool holds_grad(size_t index) const = 0;
   virtual Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                            Submitted* submitted) = 0;
-  // An error while the gradient of this parameter is being reduced.
+  // Returns an error while the gradient of this parameter is being reduced.
   virtual Status check_reduced(size_t index) = 0;
-  // The shards lie at `shards` from now on: one pointer a parameter, NULL where it stays.
+  // Moves the shards to `shards`, which has a pointer for each parameter, NULL if its shard stays.
   virtual Status move_shards(void* const* shards) = 0;
   virtual Status broadcast_shards(int root, bool wait, fsccl_status_t* state,
                                   Submitted* submitted) = 0;
-  // A hash of this rank's shard of each parameter.
+  // Returns a hash of this rank's shard of each parameter.
   virtual Result<std::vector<uint64_t>> hash_shards() = 0;
 
   Communicator& comm() const { return *spec_.shard_comm; }
@@ -111,10 +111,10 @@ class Unit {
   // The bytes are then promised to it (Pool::kept_bytes).
   bool promise_kept(uint64_t slot_bytes);
   Status check_index(size_t index) const;
-  // The error of a call for a parameter that was released before.
+  // Returns the error of a call for a parameter that was released before.
   Status was_released(size_t index) const;
-  // Finds the parameters whose gradients a request is of (`wanted_`), which are not tied, and
-  // whether there are such gradients.
+  // Sets `wanted_` to the parameters whose gradients are requested. Tied parameters are replaced by
+  // their owners. Returns an error if the request is not valid.
   Status want(const ReduceRequest& request);
   Status check_grads(const ReduceRequest& request) const;
   Status check_has_grad(size_t index) const;
@@ -124,12 +124,12 @@ class Unit {
   uint64_t key_ = 0;                    // key of the unit in its pool
   ShardMemory shards_, sharded_grads_;  // this rank's
   bool keep_ = false;
-  bool counted_ = false;  // as a unit of its pool and communicators
+  bool counted_ = false;  // its pool and its communicators count this unit
 
   std::vector<size_t> wanted_;
   bool unsharded_ = false;
-  bool contents_valid_ = false;  // true if the slot holds what the shards say
-  bool changed_ = true;          // the shards, since they were gathered
+  bool contents_valid_ = false;  // the slot holds the values of the shards
+  bool changed_ = true;          // the shards have changed since they were gathered
   bool reduced_once_ = false;
   bool replicas_pending_ = false;  // the last reduction left out the sum over the replicas
   GradScaling scaling_;

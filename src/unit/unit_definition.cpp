@@ -31,8 +31,8 @@ uint64_t hash_settings(const UnitSpec& spec) {
                             (spec.replicate_comm != nullptr));
 }
 
-// All ranks must have described the same unit; where they did not, the first parameter that differs
-// is named.
+// Checks that all ranks have described the same unit. The error names the first parameter that
+// differs.
 Result<uint64_t> compare_definitions(const UnitSpec& spec) {
   struct Summary {
     uint64_t hash, params, shard;
@@ -96,7 +96,7 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
   return definition;
 }
 
-// One slot, or one for each parameter.
+// Returns the map of one slot, or of one slot for each parameter.
 SlotMap map_slots(const UnitSpec& spec, const Layout& layout, const std::vector<size_t>& sizes) {
   return spec.by_parameter ? make_slots_by_parameter(layout, sizes) : make_slot_map(layout, sizes);
 }

@@ -1,6 +1,5 @@
-// The part of a unit that does not depend on the kind of memory, and the part of its creation that
-// units on host memory and on GPUs share: the ranks' definitions are compared, parameters are laid
-// out, and storage is found for the shards.
+// The part of a unit's creation that does not depend on the kind of memory: the ranks compare their
+// definitions, the parameters are laid out, and the shards get their storage.
 #pragma once
 #include <functional>
 #include <memory>
@@ -57,8 +56,8 @@ struct UnitSpec {
     uint64_t block_rows = 0, block_columns = 0;
   };
   std::vector<Param> params;
-  // A unit that is one parameter of another one has that unit's layout, and is its parameter
-  // `parameter`. Null: the unit has a layout of its own.
+  // If this unit is one parameter of another unit: the layout of that unit, and the index of the
+  // parameter. Null: the unit has a layout of its own.
   const Layout* layout_of = nullptr;
   size_t parameter = 0;
 };
@@ -76,11 +75,11 @@ struct UnitDefinition {
   UnitShape unshard_shape, reduce_shape;  // shapes of this rank, all parameters
 };
 
-// All ranks of the unit placed their shards, or all get the first error (all_ok of consensus.h).
-// Collective over both communicators, blocking.
+// Returns success if all ranks of the unit have placed their shards; else all ranks get the first
+// error (all_ok of consensus.h). Collective over both communicators, blocking.
 Status agree_on_shards(const UnitSpec& spec, Status mine);
 
-// Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces
+// The storage of this rank's shards, or of its sharded gradients: memory of the caller, or pieces
 // of one block.
 struct ShardMemory {
   std::vector<std::byte*> places;  // per parameter; null where this rank holds none
@@ -91,7 +90,7 @@ struct ShardMemory {
     return block && place >= block && place < block + block_bytes;
   }
 };
-// The block's memory, filled with zeros.
+// Returns the memory of the block, filled with zeros.
 using AllocateShards = std::function<Result<std::byte*>(uint64_t bytes)>;
 Result<ShardMemory> place_shards(const UnitSpec& spec, const Layout& layout,
                                  const AllocateShards& allocate);

@@ -22,9 +22,9 @@ Result<std::unique_ptr<CollectiveMover>> CollectiveMover::create(Request request
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "some rank's library has no kernels for its GPU, which sum a unit's gradients");
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(on.device()));
-  made->gather_way_ = made->way_of(made->request_.parameters);
-  const Transfer gradients = made->way_of(made->request_.gradients);
-  made->reduce_way_ = gradients == Transfer::in_place ? Transfer::each : gradients;
+  made->gather_transfer_ = made->transfer_of(made->request_.parameters);
+  const Transfer gradients = made->transfer_of(made->request_.gradients);
+  made->reduce_transfer_ = gradients == Transfer::in_place ? Transfer::each : gradients;
   made->parameters_ = made->place(made->request_.parameters, true);
   made->gradients_ = made->place(made->request_.gradients, false);
   FSCCL_TRY(made->allocate());
@@ -39,7 +39,7 @@ Result<std::unique_ptr<CollectiveMover>> CollectiveMover::create(Request request
 }
 
 Status CollectiveMover::use_window(uint64_t first_bytes) {
-  if (gather_way_ != Transfer::in_place || asked_for_window_ || !first_bytes) return success();
+  if (gather_transfer_ != Transfer::in_place || asked_for_window_ || !first_bytes) return success();
   asked_for_window_ = true;
   return on().open_window(request_.slots, first_bytes);
 }
@@ -51,7 +51,7 @@ CollectiveMover::~CollectiveMover() {
   (void)on().device().driver().cuMemFree(packed_);  // waits for what uses it
 }
 
-CollectiveMover::Transfer CollectiveMover::way_of(const std::vector<Piece>& pieces) const {
+CollectiveMover::Transfer CollectiveMover::transfer_of(const std::vector<Piece>& pieces) const {
   uint64_t bytes = 0;
   bool in_place = pieces.size() == static_cast<size_t>(ranks());
   for (size_t i = 0; i < pieces.size(); i++) {
@@ -96,8 +96,8 @@ uint64_t CollectiveMover::own_gradient_bytes() const {
 
 Status CollectiveMover::allocate() {
   const cuda::Current current(on().device());
-  const uint64_t packed = gather_way_ == Transfer::packed ? parameters_.begins.back() : 0;
-  const uint64_t sent = reduce_way_ == Transfer::packed ? gradients_.begins.back() : 0;
+  const uint64_t packed = gather_transfer_ == Transfer::packed ? parameters_.begins.back() : 0;
+  const uint64_t sent = reduce_transfer_ == Transfer::packed ? gradients_.begins.back() : 0;
   const uint64_t received = own_gradient_bytes() * static_cast<uint64_t>(ranks());
   if (packed + sent + received == 0) return success();
   FSCCL_TRY(on().device().check(
@@ -110,7 +110,7 @@ Status CollectiveMover::allocate() {
 Status CollectiveMover::make_tables() {
   const cuda::Current current(on().device());
   std::vector<cuda::CastRange> in, out, sends;
-  for (size_t i = 0; i < request_.parameters.size() && gather_way_ == Transfer::packed; i++) {
+  for (size_t i = 0; i < request_.parameters.size() && gather_transfer_ == Transfer::packed; i++) {
     const Piece& piece = request_.parameters[i];
     const uint64_t packed = parameters_.offsets[i];
     if (piece.rank == rank())
@@ -118,7 +118,7 @@ Status CollectiveMover::make_tables() {
     else
       out.push_back({packed, piece.offset, piece.count, piece.dtype, piece.dtype});
   }
-  for (size_t i = 0; i < request_.gradients.size() && reduce_way_ == Transfer::packed; i++) {
+  for (size_t i = 0; i < request_.gradients.size() && reduce_transfer_ == Transfer::packed; i++) {
     const Piece& piece = request_.gradients[i];
     sends.push_back({piece.offset, gradients_.offsets[i], piece.count, piece.dtype, piece.dtype});
   }
@@ -152,8 +152,8 @@ Status CollectiveMover::place_sums(const std::vector<Sum>& sums) {
 }
 
 const char* CollectiveMover::gathers_by() const {
-  if (gather_way_ == Transfer::packed) return "packed, one all-gather, unpacked";
-  if (gather_way_ == Transfer::each) return "a broadcast of each piece";
+  if (gather_transfer_ == Transfer::packed) return "packed, one all-gather, unpacked";
+  if (gather_transfer_ == Transfer::each) return "a broadcast of each piece";
   return on().gathers_by_copy_engines() ? "one all-gather in place, by copy engines"
                                         : "one all-gather in place";
 }
@@ -163,9 +163,9 @@ void CollectiveMover::make_calls() {
   const auto count = static_cast<size_t>(ranks());
   const auto self = static_cast<size_t>(rank());
   gather_call_.op = OpCode::all_gather;
-  if (gather_way_ == Transfer::packed || gather_way_ == Transfer::in_place) {
-    const uint64_t part =
-        gather_way_ == Transfer::packed ? parameters_.begins[1] : request_.parameters[0].bytes();
+  if (gather_transfer_ == Transfer::packed || gather_transfer_ == Transfer::in_place) {
+    const uint64_t part = gather_transfer_ == Transfer::packed ? parameters_.begins[1]
+                                                               : request_.parameters[0].bytes();
     gather_call_.sends = {{0, part}};
     for (size_t q = 0; q < count; q++) gather_call_.receives.push_back({q * part, part});
   }
@@ -204,7 +204,7 @@ Status CollectiveMover::gather(uint64_t slot, cuda::CUstream stream) {
   const cuda::CUdeviceptr base = request_.slots + slot;
   if (request_.parameters.empty()) return success();
   gather_call_.stream = stream;
-  if (gather_way_ == Transfer::packed) {
+  if (gather_transfer_ == Transfer::packed) {
     if (parameters_.pack) FSCCL_TRY(kernels_->cast(*parameters_.pack, base, packed_, stream));
     gather_call_.output = address(packed_);
     gather_call_.input = gather_call_.to(static_cast<size_t>(rank()));
@@ -213,7 +213,8 @@ Status CollectiveMover::gather(uint64_t slot, cuda::CUstream stream) {
                               : success();
   }
   std::byte* const first = address(base + request_.parameters[0].offset);
-  if (gather_way_ == Transfer::in_place && on().can_gather_in_place(first, parameter_bytes())) {
+  if (gather_transfer_ == Transfer::in_place &&
+      on().can_gather_in_place(first, parameter_bytes())) {
     gather_call_.output = first;
     gather_call_.input = gather_call_.to(static_cast<size_t>(rank()));
     return on().gather_in_place(gather_call_);
@@ -230,7 +231,7 @@ Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilog
                                cuda::CUdeviceptr norm, cuda::CUstream stream) {
   const cuda::Current current(on().device());
   const cuda::CUdeviceptr base = request_.slots + slot;
-  if (reduce_way_ == Transfer::packed) {
+  if (reduce_transfer_ == Transfer::packed) {
     if (gradients_.pack) FSCCL_TRY(kernels_->cast(*gradients_.pack, base, sent_, stream));
     exchange_.stream = stream;
     FSCCL_TRY(on().run(std::span(&exchange_, 1)));

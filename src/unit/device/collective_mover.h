@@ -1,15 +1,15 @@
-// A unit's gather and reduction by collectives, of NCCL, UCX or the host (collectives.h), where
-// peers' memory cannot be mapped. The slot has one layout on all ranks: a piece of it is one rank's
-// part of one parameter, and lies at the same offset everywhere, so what a rank sends is where it
-// is to arrive.
+// A unit's gather and reduction by collectives, of NCCL, UCX or the host (collectives.h), for ranks
+// that cannot map each other's memory. The slot has one layout on all ranks: a piece of it is one
+// rank's part of one parameter, and lies at the same offset on every rank. A rank therefore sends
+// and receives a piece at the same offset.
 //
-//   gather   equal parts end to end: one all-gather in place, by copy engines where NCCL can and is
-//            asked to; large pieces: each broadcast to its place, in one group; many small ones:
-//            packed, gathered and unpacked, with one launch each
-//   reduce   the pieces of each rank go to it (packed first where they are small), and one launch
-//            sums them there: in rank order, in fp32, scaled, cast, with the norm
+//   gather   Equal parts that lie end to end take one all-gather in place; NCCL does it with copy
+//            engines if it can and is asked to. Large pieces are broadcast to their places, in one
+//            group. Many small pieces are packed, gathered and unpacked, with one launch each.
+//   reduce   Each rank gets its pieces from all ranks (small pieces are packed first), and one
+//            launch sums them there: in rank order, in fp32, scaled, cast, with the norm.
 //
-// Everything is in the order of the stream; by NCCL nothing waits.
+// All work is in the order of the stream. With NCCL the host does not wait.
 #pragma once
 #include <memory>
 #include <vector>
@@ -40,26 +40,26 @@ class CollectiveMover {
   ~CollectiveMover();
   CollectiveMover(const CollectiveMover&) = delete;
 
-  // So many bytes at the beginning of the slots are one piece of memory, as many on all ranks, and
-  // stay so: what gathers in place there may go by symmetric memory. Collective, and blocks at the
-  // first call with any.
+  // The first `first_bytes` bytes of the slots are one piece of memory, the same number on all
+  // ranks, and stay so: gathers in place may then use symmetric memory. Collective, and blocks at
+  // the first call with a number above 0.
   Status use_window(uint64_t first_bytes);
-  // This rank's pieces lie in the slot, at this offset of the slots; then all ranks' do.
+  // Gathers. This rank's pieces are in the slot, which is at this offset of the slots.
   Status gather(uint64_t slot, cuda::CUstream stream);
-  // Where the sums of this rank's gradient pieces go, in the order of Request::gradients, and as
-  // what.
+  // The destination and the type of the sum of a gradient piece of this rank. place_sums() takes
+  // them in the order of Request::gradients.
   struct Sum {
     cuda::CUdeviceptr destination = 0;
     fsccl_dtype_t dtype = FSCCL_FLOAT32;
   };
   Status place_sums(const std::vector<Sum>& sums);
-  // norm: as DeviceKernels::reduce has it.
+  // `norm` is as in DeviceKernels::reduce.
   Status reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::CUdeviceptr norm,
                 cuda::CUstream stream);
 
   const char* gathers_by() const;  // for reports
 
-  // bytes, on average: from here on a call of NCCL's for each costs less
+  // From this many bytes a piece on, on average, a call of NCCL for each piece costs less.
   static constexpr uint64_t kLargePiece = 256u << 10;
 
  private:
@@ -71,7 +71,7 @@ class CollectiveMover {
     std::shared_ptr<const cuda::CastTable> pack, unpack;  // null where nothing is small
   };
   explicit CollectiveMover(Request request) : request_(std::move(request)) {}
-  Transfer way_of(const std::vector<Piece>& pieces) const;
+  Transfer transfer_of(const std::vector<Piece>& pieces) const;
   Packing place(const std::vector<Piece>& pieces, bool equal_parts) const;
   Status make_tables();
   Status allocate();
@@ -86,7 +86,7 @@ class CollectiveMover {
   Request request_;
   bool asked_for_window_ = false;
   const cuda::DeviceKernels* kernels_ = nullptr;  // null: none for this GPU
-  Transfer gather_way_ = Transfer::each, reduce_way_ = Transfer::each;
+  Transfer gather_transfer_ = Transfer::each, reduce_transfer_ = Transfer::each;
   Packing parameters_, gradients_;
   std::shared_ptr<const cuda::ReduceTable> sums_;
   DeviceCall gather_call_, exchange_;  // calls on bytes

@@ -1,6 +1,6 @@
-// The interface that moves a unit's bytes between GPUs. The unit manages states, slots and storage
-// and makes these calls in the order of its program, the same on all ranks. The way from slot to
-// slot is chosen when the unit is made (select/unit_algorithm.h).
+// The interface of the movers, which move a unit's bytes between GPUs. The unit manages states,
+// slots and storage, and makes these calls in the order of its program, the same on all ranks. The
+// mover is chosen when the unit is made (select/unit_algorithm.h).
 #pragma once
 #include <memory>
 #include <vector>
@@ -21,19 +21,20 @@ class DeviceMover {
     const UnitDefinition& definition;
     DevicePool& pool;
   };
-  // Makes the mover that is configured. Collective over the unit's shard_comm, blocking: all ranks
-  // get one of the same kind, or all an error, which is FSCCL_ERR_NOT_AVAILABLE where a rank
-  // cannot, with the reason.
+  // Makes the chosen mover. Collective over the unit's shard_comm, blocking: all ranks get a mover
+  // of the same kind, or all get an error. The error is FSCCL_ERR_NOT_AVAILABLE, with the reason,
+  // if a rank cannot use the mover.
   static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
   virtual ~DeviceMover() = default;  // waits until what was put on streams is over
 
-  // Says where this rank's shards, and reduced gradients, are from now on. Waits for what still
-  // uses the old places.
+  // Set where this rank's shards, and sharded gradients, are from now on. They wait for the work
+  // that still uses the old places.
   virtual Status place_shards(const std::vector<std::byte*>& shards) = 0;
   virtual Status place_sharded_grads(const std::vector<std::byte*>& grads) = 0;
 
-  // Before a slot of this kind is taken on `stream`, and before gather() and reduce() where none
-  // is: what the stream is given from now on follows the unit's last operation of the kind.
+  // Is called before a slot of this kind is taken on `stream`, or before gather() and reduce() if
+  // no slot is taken. Work that is put on the stream from now on follows the unit's last operation
+  // of the kind.
   virtual Status begin(Track::Kind kind, cuda::CUstream stream) = 0;
   // Called after begin() instead of an operation: a slot was taken (none), or another part did
   // `what` with the shards. The next operation of the kind follows it.
@@ -42,9 +43,9 @@ class DeviceMover {
   struct Gather {
     cuda::CUstream stream = nullptr;
     uint64_t slot = 0;      // its offset, the same on all ranks
-    bool writable = false;  // the caller may write to the slot: nobody else reads it then
-    bool kept = false;      // its contents are still right: ranks agree, nothing moves
-    bool again = false;     // written again without having been given back
+    bool writable = false;  // the caller may write to the slot when peers no longer read it
+    bool kept = false;      // the slot's contents are valid: the ranks agree, and nothing moves
+    bool again = false;     // the slot is written again, and was not given back in between
     uint64_t hash = 0;      // hash of everything that ranks must agree on
     uint8_t flags = 0;
   };
@@ -58,10 +59,10 @@ class DeviceMover {
   };
   virtual Status reduce(const Reduce& reduce) = 0;
 
-  // Returns the waits, beside the stream of the last operation, that must be over before its slot
-  // is written: peers read the slot.
+  // Returns the waits that must be over before the slot of the last operation is written, besides
+  // that operation's stream: peers read the slot.
   virtual std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind kind) const = 0;
-  // By the host: until all that was put on streams is over, or has failed.
+  // The host waits until all work that was put on streams is over, or has failed.
   virtual void finish(Track::Kind kind) const = 0;
 };
 

@@ -1,10 +1,10 @@
-// A unit on a GPU: the states of any unit (unit/unit.h), its slots in a DevicePool, its operations
-// put on the caller's streams. No call waits for a peer, but those that make the unit, end it, or
-// give back numbers in host memory.
+// A unit on a GPU. It has the states of any unit (unit/unit.h), its slots are in a DevicePool, and
+// its operations are put on the caller's streams. Calls do not wait for peers, except those that
+// make the unit, end it, or return numbers in host memory.
 //
-// Every rank has its own slot, and peers read it only until they have gathered: so there is nothing
-// shared to write to. A unit that is unsharded to be written to, or shares copy on write, waits in
-// its stream until peers have read.
+// Every rank has its own slot, and peers read it only until they have gathered, so no rank writes
+// to memory that others share. If the caller may write to the slot, or the unit's sharing is copy
+// on write, the stream waits until peers have read.
 #pragma once
 #include <memory>
 #include <optional>
@@ -45,8 +45,8 @@ class DeviceUnit final : public Unit {
   };
   DeviceUnit(UnitSpec spec, DevicePool& pool) : Unit(std::move(spec)), pool_(pool) {}
   Status enter(void* stream) override;
-  // `wait` must be true here and below: an event on the stream tells what an operation's work
-  // would.
+  // `wait` must be true here and below: an event on the stream takes the place of an operation's
+  // work.
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
   Status give_back_params() override;
   Status give_back_param(size_t index) override;

@@ -48,7 +48,7 @@ Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
   parameters_->finish();
   FSCCL_TRY(remake(read_, unshard_private(shape, false), shards));
   FSCCL_TRY(remake(writable_, unshard_private(shape, true), shards));
-  return remake(kept_, unshard_barrier(shape), shards);
+  return remake(barrier_, unshard_barrier(shape), shards);
 }
 
 Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
@@ -74,7 +74,7 @@ Status P2pMover::took(Track::Kind kind, cuda::CUstream stream, OpCode what) {
 Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
                      cuda::CUstream stream, const ReduceRun& reduce) {
   // A rank that has nothing to read says so, too: the others cannot tell.
-  const bool shows_slot = &program != kept_.get();
+  const bool shows_slot = &program != barrier_.get();
   Status ran = entered.ok() ? program.run(track, slot, stream, reduce) : std::move(entered);
   if (ran.ok()) ran = track.end(stream, shows_slot && !program.plan().says_done);
   if (ran.ok()) return ran;
@@ -87,7 +87,10 @@ Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint6
 
 Status P2pMover::gather(const Gather& gather) {
   Track& track = *parameters_;
-  StreamProgram* const program = (gather.kept ? kept_ : gather.writable ? writable_ : read_).get();
+  StreamProgram* const program = (gather.kept       ? barrier_
+                                  : gather.writable ? writable_
+                                                    : read_)
+                                     .get();
   track.enter(OpCode::unshard, gather.flags, gather.hash);
   return run(gather.again ? track.wait_released(gather.stream) : success(), track, *program,
              gather.slot, gather.stream, {});

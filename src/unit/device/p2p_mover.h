@@ -10,7 +10,8 @@ namespace fsccl {
 class P2pMover final : public DeviceMover {
  public:
   static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
-  static bool reaches_all(const Request& request);  // this rank the slots of all others
+  // Returns true if this rank reaches the slots of all other ranks.
+  static bool reaches_all(const Request& request);
 
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
@@ -47,7 +48,7 @@ class P2pMover final : public DeviceMover {
   DevicePool& pool_;
   const std::vector<cuda::CUdeviceptr> slots_;  // by rank
   // Programs outlive tracks, which wait for what is under way.
-  std::unique_ptr<StreamProgram> read_, writable_, kept_, reduce_;
+  std::unique_ptr<StreamProgram> read_, writable_, barrier_, reduce_;
   std::unique_ptr<Track> parameters_, gradients_;
 };
 

@@ -5,8 +5,9 @@
 //   begin, wait until the shard ranks have read, cast (1 launch), ready, wait, reduce (1 launch),
 //   done
 //
-// So no memory is needed beside the slot, and who has many replicas on a host reads from all of
-// them, which is no more than a reduce-scatter and an all-gather would where there are two.
+// This needs no memory besides the slot. A rank reads from all replicas. With two replicas these
+// are no more bytes than a reduce-scatter and an all-gather would read; with more replicas they are
+// more.
 #pragma once
 #include "base/round_up.h"
 #include "unit/device/replica_sum.h"

@@ -1,7 +1,8 @@
 // Sums over replicas that do not reach each other's memory: all-reduces of the sharded gradients in
-// place, put together as one call of the replicate_comm's collectives (collectives.h): those of the
-// unit's own block are one. Wider floats are then added as NCCL does it, in an order of its own,
-// unless FSCCL_REPRODUCIBLE says otherwise. The norm is of the sums, and takes a launch of its own.
+// place, grouped into one call of the replicate_comm's collectives (collectives.h). Gradients in
+// the unit's own block take one all-reduce. NCCL adds floats that are wider than 16 bits in an
+// order of its own, unless FSCCL_REPRODUCIBLE says otherwise. The norm of the sums takes a launch
+// of its own.
 #pragma once
 #include "comm/device/collectives.h"
 #include "kernels/cuda/device_kernels.h"

@@ -1,11 +1,11 @@
 // The actions with which a stream carries out a rank's plan of a unit: the plan's steps in their
-// order, with consecutive steps of one kind put together. A unit therefore takes one launch to
-// cast, one batch to signal, one to wait, and one to copy, whatever the number of its parameters
-// and peers. Pure arithmetic.
+// order, with consecutive steps of one kind joined. A unit therefore takes one launch to cast, one
+// batch to signal, one to wait, and one to copy, whatever the number of its parameters and peers.
+// This file only computes.
 //
-// Waits are put before the copies that stand between them. From there to the wait this rank sends
-// no signal, so no rank can wait for it meanwhile, and a copy that is right after some signals is
-// right after more.
+// Waits that have copies between them are joined before these copies. This is right: this rank
+// sends no signal between the waits, so no rank waits for it meanwhile, and a copy that is right
+// after some signals is right after more.
 #pragma once
 #include <vector>
 
@@ -14,7 +14,7 @@
 
 namespace fsccl {
 
-// From a slot of `peer` to the same unit's slot here; offsets in the slots.
+// A copy from the slot of `peer` to this rank's slot of the same unit; `from` and `to` are offsets.
 struct CopyRange {
   int peer = 0;
   uint64_t from = 0, to = 0, count = 0;  // elements
@@ -24,14 +24,14 @@ struct CopyRange {
 
 struct StreamAction {
   enum class Kind : uint8_t {
-    cast,  // own pieces into the own slot: one launch
-    // the same where no type differs: one batch of the copy engines, which leave the
-    // multiprocessors alone
+    cast,  // casts own pieces into the own slot by one launch
+    // copies own pieces into the own slot if no type differs: one batch of the copy engines, which
+    // do not use the multiprocessors
     place,
     signal,   // one batch of values
     wait,     // a wait
-    copy,     // out of peers' slots: one batch on the copy engines
-    scatter,  // the same by one launch
+    copy,     // copies pieces from peers' slots by one batch of the copy engines
+    scatter,  // copies pieces from peers' slots by one launch
     reduce,   // one launch
   };
   Kind kind{};
@@ -49,10 +49,10 @@ struct StreamPlan {
   std::vector<StreamAction> actions;
 };
 
-// Pieces, of peers or own, of less than this on average are copied by a kernel: a copy engine
-// starts each piece anew, a kernel takes them all at once. Where the two meet is a property of the
-// device, which perf/gpu is to measure: until then a round number of the size at which one piece is
-// as long as what starts it.
+// Pieces that are shorter than this on average are copied by a kernel, which copies all of them at
+// once, because a copy engine has a start-up time for each piece. The best limit is a property of
+// the device, which perf/gpu is to measure. This value is about the size whose copy takes as long
+// as the start.
 inline constexpr uint64_t kScatterBelow = 64 << 10;
 
 struct StreamOptions {
@@ -60,8 +60,9 @@ struct StreamOptions {
   static StreamOptions& of_process();  // for measuring, and for tests: set before units are made
 };
 
-// `slots`: the plan's first buffers are; `places`: address of each of the others on this rank.
-// FSCCL_ERR_INTERNAL: a step that is none of a unit's.
+// Makes the actions of a plan. `slots`: the number of the plan's first buffers that are slots;
+// `places`: the address of each other buffer on this rank. Returns FSCCL_ERR_INTERNAL if a plan has
+// a step that plans of units do not have.
 Result<StreamPlan> compile(const Plan& plan, size_t slots,
                            const std::vector<cuda::CUdeviceptr>& places,
                            const StreamOptions& options);

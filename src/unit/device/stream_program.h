@@ -1,5 +1,6 @@
-// A unit's plan as a program of a stream (stream_plan.h), with its tables in device memory. Made
-// once, when the unit is; run with the offset at which its slot lies today, the same on all ranks.
+// A unit's plan as a program of a stream (stream_plan.h), with its tables in device memory. It is
+// made once, with the unit. Each run gets the present offset of the unit's slot, which is the same
+// on all ranks.
 #pragma once
 #include <memory>
 #include <vector>
@@ -19,7 +20,7 @@ class StreamProgram {
   // `slots`: where each rank's slots begin, as this process sees them.
   static Result<std::unique_ptr<StreamProgram>> make(const cuda::Device& device, StreamPlan plan,
                                                      std::vector<cuda::CUdeviceptr> slots);
-  // Within a step of `track` that was entered. The slot of every rank is at `offset` of its slots.
+  // Runs within a step of `track` that was entered. Every rank's slot is at `offset` of its slots.
   Status run(Track& track, uint64_t offset, cuda::CUstream stream, const ReduceRun& reduce = {});
   const StreamPlan& plan() const { return plan_; }
 

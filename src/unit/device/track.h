@@ -1,9 +1,9 @@
 // A track is one succession of operations of a unit on a GPU, of its parameters or of its
-// gradients. It has the words through which streams tell peers how far they are, and wait for them.
-// Operations of a track follow each other, also when the caller names another stream; tracks do not
-// wait for each other.
+// gradients. It has the words with which streams signal their progress to peers, and for which they
+// wait. The operations of a track follow each other, also if the caller names another stream.
+// Tracks do not wait for each other.
 //
-// Words of a track, in the line that a rank has for each peer:
+// A track has these words in the line that a rank has for each peer:
 //   ready   "my part is in my slot": a hash of everything that ranks must agree on. A waiting rank
 //           waits for equality, so a rank that runs another operation is never read. There are two
 //           words, for odd and even operations: a peer is ahead by one at most, because it enters
@@ -11,10 +11,12 @@
 //   done    "I no longer read your slot": the number of the operation. The next writer of the slot
 //           waits for it, at any later time: the pool has such waits, so a track stays until they
 //           are over.
-// and in the line that it has for itself, which the host reads to see how far its own streams are:
+// It has these words in the line that a rank has for itself, from which the host reads the progress
+// of its own streams:
 //   begun, ended   numbers of steps, which are operations and the taking of slots.
 //
-// So CUDA is not asked which operations are over: the watchdog (watchdog.h) only reads memory.
+// CUDA is therefore not asked which operations are over: the watchdog (watchdog.h) only reads
+// memory.
 #pragma once
 #include <array>
 #include <atomic>
@@ -39,21 +41,21 @@ class Track {
 
   // A step: begin() before slots are taken for it, then enter() if it is an operation, or
   // take_only(), then the work of the step, then end(). Work on the stream that begin() was given
-  // follows the step before. An error in between that peers do not have puts the ranks out of step:
-  // the caller fails the communicator.
+  // follows the step before. After an error that peers do not have, the ranks are no longer in
+  // step, so the caller fails the communicator.
   Status begin(cuda::CUstream stream);
-  // `hash`: of all that ranks must agree on. op, flags: for the watchdog's messages.
+  // `hash`: a hash of everything that ranks must agree on. op, flags: for the watchdog's messages.
   void enter(OpCode op, uint8_t flags, uint64_t hash);
   void take_only(OpCode op);
   Status signal(int tick, cuda::CUstream stream);
   Status wait(const std::vector<int>& peers, int tick, cuda::CUstream stream);  // empty: all
-  // `reads_no_more`: of peers' slots, and has not said so.
+  // `reads_no_more`: this rank no longer reads peers' slots, and has not signalled it yet.
   Status end(cuda::CUstream stream, bool reads_no_more);
-  // Waits that are over when every peer has read what this rank's slot held in the last operation
-  // that moved something.
+  // Returns waits that are over when every peer has read this rank's slot in the last operation
+  // that moved bytes.
   std::vector<cuda::CUstreamBatchMemOpParams> released() const;
   Status wait_released(cuda::CUstream stream) { return put(released(), stream); }
-  // Waits of another track's, within a step.
+  // Puts waits of another track on the stream, within a step.
   Status wait_for(std::vector<cuda::CUstreamBatchMemOpParams> waits, cuda::CUstream stream) {
     return put(std::move(waits), stream);
   }
@@ -61,8 +63,7 @@ class Track {
   bool idle() const {
     return inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), steps_);
   }
-  // By the host, until all steps have ended. The watchdog sees to it that this does not last for
-  // ever.
+  // The host waits until all steps have ended. The watchdog makes sure that they end.
   void finish() const;
 
  private:
@@ -71,20 +72,20 @@ class Track {
   struct Outstanding {
     uint64_t step = 0;
     Inboxes::LogEntry entry;  // number 0: takes a slot only
-    int64_t deadline_ns = 0;  // 0: its stream has not come to it, as far as was seen
+    int64_t deadline_ns = 0;  // 0: no look has found that its stream has come to it
   };
 
   Inboxes& inboxes() const { return *channel_.inboxes; }
   uint32_t number() const { return channel_.number; }
   int ready_word(uint64_t sequence) const { return ready_ + static_cast<int>(sequence % 2); }
-  void finish_with_peers();  // the same, and no peer reads this rank's slots any more
+  void finish_with_peers();  // also waits until no peer reads this rank's slots any more
   Status put(std::vector<cuda::CUstreamBatchMemOpParams> operations, cuda::CUstream stream) const;
   void note(const Outstanding& one);
   template <class Holds>
   void wait_for_streams(const Holds& holds) const;
 
-  // For the watchdog, in its thread.
-  bool look();            // false: nothing is outstanding
+  // The watchdog calls these in its thread.
+  bool look();            // returns false if no operation is outstanding
   void let_streams_go();  // lets this rank's streams go, as far as one look can
   void compare_logs(const Outstanding& one);
   void check_time(Outstanding& one);

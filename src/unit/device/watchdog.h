@@ -23,8 +23,9 @@ class Watchdog {
  public:
   static Watchdog& instance();
   void add(Track* track);
-  void remove(Track* track);  // after it returns the track is not looked at any more
-  // Something is outstanding. Cheap while it looks anyway.
+  void remove(Track* track);  // the watchdog does not use the track any more when this returns
+  // Starts the watchdog's looks, because an operation is outstanding. The call is cheap while it is
+  // looking already.
   void wake();
 
  private:

@@ -1,6 +1,6 @@
-// A reduction of some of a unit's gradients: its plan, made once, and what that is bound to while
-// one is in flight. A gradient's next reduction begins when the last one is over, so bindings are
-// never changed under an operation.
+// A reduction of some of a unit's gradients: its plan, which is made once, and the bindings of the
+// plan's buffers. The next reduction of a gradient begins when the last one is over, so the
+// bindings of an operation in flight never change.
 #pragma once
 #include <utility>
 #include <vector>
@@ -20,18 +20,18 @@ struct PlannedUnit {
 };
 
 struct GradReduction {
-  std::vector<size_t> params;  // in order; with a gradient, not tied
+  std::vector<size_t> params;  // parameters in order; all have a gradient, none is tied
   std::vector<size_t> slots;   // slots of their gradients: the plan's first buffers
   PlannedUnit planned;
   Plan enters;  // the plan without its sums, if those are made apart (engine/sums_apart.h)
   LaneExchange between_hosts;
   std::vector<Binding> bindings;  // bindings of the slots and the outputs
-  // private gradients of this rank's own pieces: of each buffer but the first
+  // by buffer, without the first: the caller's gradients of this rank's own pieces
   std::vector<const void*> own;
 
   Binding& output(size_t k) { return bindings[slots.size() + k]; }  // sharded gradient of params[k]
   const void*& own_piece(size_t k) { return own[slots.size() + k - 1]; }
-  // by its sharded gradient
+  // Returns the parameter of the buffer of a sharded gradient.
   size_t param_of(uint32_t buffer) const { return params[buffer - slots.size()]; }
 };
 

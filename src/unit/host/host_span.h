@@ -1,5 +1,6 @@
-// The parts of a unit whose ranks are on several hosts (unit_hosts.cpp): which rank acts for which,
-// and the exchanges. Made with the unit.
+// The parts of a unit whose ranks are on several hosts (unit_hosts.cpp): the ranks that each rank
+// acts for, the exchanges between hosts, and the plans of their last stages. They are made with the
+// unit.
 #pragma once
 #include <memory>
 #include <vector>
@@ -14,18 +15,19 @@ namespace fsccl {
 struct HostSpan {
   Hosts* hosts = nullptr;
   bool by_hosts = true;  // sums are over the ranks of a host first
-  // by rank of the shard_comm: the rank of the exchange (LaneExchange) that holds its pieces
+  // by rank of the shard_comm: the rank of the exchange that brings its pieces (LaneExchange)
   std::vector<int> holders;
   LaneExchange parameters;
-  // gathers `parameters`, if the unit has a codec for them and this rank a lane
+  // gathers `parameters` if the unit has a codec for them and this rank has a lane
   std::unique_ptr<CodedGather> coded;
-  std::unique_ptr<CodedSum> coded_sum;  // sums all gradients, if the unit has a codec for them
+  std::unique_ptr<CodedSum> coded_sum;  // sums all gradients if the unit has a codec for them
   Communicator* sums_among = nullptr;   // a lane, or all ranks; null: this rank exchanges no sums
-  // the last stage of an unshard: `entered` for shared slots, `pull` for slots of one rank each
+  // The plans of the last stage of an unshard. host_barrier: slots are shared, so the ranks of the
+  // host only wait for each other. pull: slots are private, so the ranks pull from each other.
   PlannedUnit host_barrier, pull;
-  int sum_owner = 0;                // rank of the host in whose slots this rank's sums end
-  bool has_laneless_ranks = false;  // some rank of the host has no lane
-  Plan empty_plan;                  // the plan of an operation that ends when others have ended
+  int sum_owner = 0;  // the rank of this host in whose slots this rank's sums are made
+  bool has_laneless_ranks = false;  // some rank of this host has no lane
+  Plan empty_plan;                  // the plan of an operation that only waits for its stages
 };
 
 }  // namespace fsccl

@@ -1,15 +1,15 @@
-// A unit on host memory. Everything is made once, at creation: slots, plans, shard storage, tables
-// of where peers' slots are. A step then only takes slots, binds offsets and submits; unit_step.cpp
-// and unit_reduce.cpp say what each call composes.
+// A unit on host memory. Slots, plans, the storage of shards and the tables of peers' slots are
+// made once, when the unit is created. A step then only takes slots, binds offsets and submits
+// operations; unit_step.cpp and unit_reduce.cpp have the calls of a step.
 //
-// A unit by parameter has a slot for each of its parameters and gradients: unshard takes all slots
-// of the former with one gather, release() gives one back early, grad() takes that of one gradient,
-// and reduce_grads() is of some parameters, by a plan of these. Reductions of different parameters
-// may be in flight together, because each has bindings of its own.
+// A unit by parameter has a slot for each of its parameters and gradients. unshard takes all slots
+// of parameters, with one gather; release() gives one of them back early; grad() takes the slot of
+// one gradient; reduce_grads() reduces some gradients, by a plan for these. Reductions of different
+// gradients may be in flight together, because each has bindings of its own.
 //
-// The ranks may be on several hosts: each host has slots of its own, and what the plans do is then
-// for the ranks of a host, with exchanges between hosts after or before them (unit_hosts.cpp). An
-// operation of the shard_comm ends when the last of them does.
+// The ranks may be on several machines (hosts). Then each machine has slots of its own, the plans
+// are of the ranks of one machine, and exchanges between machines run before or after them
+// (unit_hosts.cpp). A last operation of the shard_comm ends when all of these have ended.
 #pragma once
 #include <deque>
 #include <memory>
@@ -30,7 +30,7 @@ namespace fsccl {
 
 class HostUnit final : public Unit {
  public:
-  // Collective over the unit's communicators, blocking. `pool`: where its slots are.
+  // Collective over the unit's communicators, blocking. `pool`: the pool of its slots.
   static Result<std::unique_ptr<HostUnit>> create(UnitSpec spec, HostPool& pool);
   ~HostUnit() override;
 
@@ -38,7 +38,7 @@ class HostUnit final : public Unit {
   Status check_zones() override;
   Status codec_report(fsccl_codec_report_t* report) const override;
 
-  std::string holdings() const;  // its name, and what it has in slots
+  std::string holdings() const;  // returns the unit's name, and what it holds in slots
   const SlotSet& parameter_slots() const { return slots_; }
   const SlotSet& gradient_slots() const { return grads_; }
   size_t slot_of(size_t index) const { return definition_.wire_map.slot_of(layout().owner(index)); }
@@ -65,7 +65,8 @@ class HostUnit final : public Unit {
   Communicator& host_comm() const;  // the ranks of the shard_comm on this host
   bool copies_on_write() const { return spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE; }
   bool shared() const { return spec_.sharing != FSCCL_SHARING_PRIVATE; }
-  // The slots of the present unshard: the usual ones, or writable ones beside them.
+  // Returns the slots of the present unshard: slots_, or writable_slots_ if the unit shares slots
+  // and the caller may write.
   SlotSet& present_slots() { return writable_ && shared() ? writable_slots_ : slots_; }
 
   // creation
@@ -81,19 +82,20 @@ class HostUnit final : public Unit {
   template <class Visit>
   void each_slot_key(const Visit& visit) const;
 
-  // The engine whose operations end this unit's reductions.
+  // Returns the engine whose operations end this unit's reductions.
   Engine& summing() const { return apart_ ? *apart_ : engine(); }
   Status make_sums_apart();
   Status finish(Engine& engine, uint64_t sequence);  // waits for an operation of this unit
   Status finish_replicas(uint64_t sequence);         // waits for an operation on the replicate_comm
-  Status wait_released(uint64_t position);  // by the calling thread, moving its own operations on
+  // Waits in the calling thread, which moves its own operations on meanwhile.
+  Status wait_released(uint64_t position);
   // broadcast_state between hosts
   Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
   GradReduction& make_reduction(std::vector<size_t> params);
   void plan_reduction(GradReduction& reduction) const;
   GradReduction& wanted_reduction();
   Status take_grad_slot(size_t k);
-  // copies what peers need of the caller's gradients
+  // copies the pieces of the caller's gradients that peers reduce
   void copy_private_gradients(GradReduction& reduction, const void* const* grads);
   void place_sharded_grads(const GradReduction& reduction, void* const* places);
   void bind_grads(GradReduction& reduction) const;
@@ -104,7 +106,7 @@ class HostUnit final : public Unit {
                          Submitted* submitted);
   // Hooks of the two phases of reduce_grads.
   struct Finish;
-  // `enters`: the operation of the communicator's engine, if the sums are made apart.
+  // `enters`: if the sums are made apart, the operation that enters, on the communicator's engine.
   Status submit_sums(Operation& op, Operation* enters, const GradReduction& reduction, bool wait,
                      fsccl_status_t* state, Submitted* submitted);
   static Finish& finish_of(Operation& op);
@@ -119,14 +121,14 @@ class HostUnit final : public Unit {
                         uint8_t flags) const;
   void drop_writes();
   std::byte* seen_slot(size_t k);
-  // The slot of parameter `index`, which is unsharded, was not released.
+  // Checks that the slot of parameter `index`, which is unsharded, was not released.
   Status check_there(size_t index);
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
-  OperationSettings unshard_settings(uint64_t released) const;
+  OperationSettings unshard_settings(uint64_t release_position) const;
   // Between hosts (unit_hosts.cpp).
   Status unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
-                               uint64_t released, Chain* chain);
+                               uint64_t release_position, Chain* chain);
   Status sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
                            Fingerprint fingerprint, Chain* chain);
   Status on_host(const PlannedUnit& planned, const Binding* bindings,
@@ -139,29 +141,29 @@ class HostUnit final : public Unit {
   HostPool& pool_;
   Engine* apart_ = nullptr;  // the engine that makes the sums of gradients, if they are made apart
   SlotSet slots_, writable_slots_, grads_;
-  int shared_owner_ = 0;            // pool rank that hosts the shared slot
-  std::unique_ptr<HostSpan> span_;  // null: on one host
+  int shared_owner_ = 0;            // the pool rank in whose region shared slots lie
+  std::unique_ptr<HostSpan> span_;  // null: all ranks are on one machine
 
   PlannedUnit unshard_plan_, writable_plan_, barrier_plan_;
   std::vector<Binding> unshard_bindings_;
-  // reductions of all gradients; for a unit by parameter then of each gradient, and of others that
-  // were asked for
+  // The reduction of all gradients. For a unit by parameter the reduction of each gradient follows,
+  // and those of other sets of gradients that the program has asked for.
   std::deque<GradReduction> reductions_;
-  std::vector<GradReduction*> alone_;         // by parameter: of its gradient
-  std::vector<Remote> regions_;               // own part of each shard rank of this host
+  std::vector<GradReduction*> alone_;         // by parameter: the reduction of its gradient alone
+  std::vector<Remote> regions_;               // the own part of each shard rank of this host
   std::vector<const ReleaseLine*> releases_;  // by shard rank of this host
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
   std::vector<PlannedUnit> broadcast_plans_;  // by root
   std::vector<Binding> broadcast_bindings_;
   std::vector<CollectiveCall> replica_sums_;  // tensors that reduce_grads sums over the replicas
-  // the last reduce_grads whose sum over the shard ranks is there, by its sequence
+  // the sequence number of the last reduce_grads whose sum over the shard ranks is complete
   ReleaseLine shards_summed_;
 
   // state
   bool writable_ = false;  // the present slot is a private, writable one
   KeptSlot kept_slot_;     // slot of a unit that keeps it
-  // position after which a kept slot may be rewritten
-  uint64_t slot_released_ = 0;
+  // the release position of the last reshard of a unit that keeps its slot
+  uint64_t kept_release_position_ = 0;
   uint64_t unshard_sequence_ = 0;  // number of the last unshard
   uint64_t reduce_sequence_ = 0;   // number of the last reduction in summing()
   // number of the last operation on the replicate_comm
@@ -170,7 +172,7 @@ class HostUnit final : public Unit {
   struct Reduced {
     uint64_t sequence = 0, position = 0;
   };
-  std::vector<Reduced> reduced_;  // per gradient slot, the last time
+  std::vector<Reduced> reduced_;  // the last reduction of each gradient slot
 };
 
 }  // namespace fsccl

@@ -1,6 +1,6 @@
 // The exchange of a unit's bytes between ranks of different hosts (comm/hosts.h): pieces of its
-// parameters or gradients, as a list of tensors that lie in the unit's slots. Made once; a step
-// only gives the addresses of the slots and of sharded gradients.
+// parameters or gradients, as a list of tensors that lie in the unit's slots. It is made once; a
+// step only gives the addresses of the slots and of the sharded gradients.
 #pragma once
 #include <vector>
 
@@ -17,9 +17,9 @@ struct Operation;
 class LaneExchange {
  public:
   enum class Kind : uint8_t {
-    parameters,     // gathered; they stay in place
-    contributions,  // gradients, summed to the sharded gradients
-    partial_sums,   // sums of hosts, which lie where UnitShape::sums says, summed in place
+    parameters,     // parameters are gathered in place
+    contributions,  // gradients are summed into the sharded gradients
+    partial_sums,   // sums of hosts, at the offsets of UnitShape::sums, are summed in place
   };
 
   LaneExchange() = default;
@@ -31,7 +31,7 @@ class LaneExchange {
 
   bool empty() const { return runs_.empty(); }
   Kind kind() const { return kind_; }
-  // Bytes that the rank `holder` brings, or gets the sums of.
+  // A range that the rank `holder` brings, or whose sums it gets.
   struct Range {
     size_t slot = 0;
     uint64_t offset = 0, bytes = 0;  // in the slot
@@ -47,10 +47,10 @@ class LaneExchange {
              const std::vector<std::byte*>& sharded_grads, FunctionRef<void(Operation&)> prepare);
 
  private:
-  struct Run {  // a tensor: pieces that touch
+  struct Run {  // a tensor of the list: pieces that touch
     size_t slot = 0;
     uint64_t offset = 0, bytes = 0;
-    uint64_t own = 0;  // bytes in it before this rank's
+    uint64_t own = 0;  // the bytes of it before this rank's pieces
     fsccl_dtype_t dtype{};
     int last = 0;          // rank that holds its end
     size_t parameter = 0;  // for contributions, one parameter for all pieces

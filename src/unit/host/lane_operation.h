@@ -1,6 +1,6 @@
-// One operation of a lane that goes in several stages. Each stage has a plan that is made on the
-// way, because only then is it known what travels, and how many bytes. The ranks tell each other
-// what differs from rank to rank, so that all choose alike.
+// One operation of a lane that has several stages. The plan of a stage is made when the stage
+// before it ends, because the bytes to move are known only then. The ranks exchange the facts that
+// differ between them, so that all choose alike.
 #pragma once
 #include <string>
 #include <vector>
@@ -26,22 +26,24 @@ class LaneOperation {
   // begins. Like each `then` it gives the operation the plan of the next stage, or ends it.
   Status begin(const Fingerprint& fingerprint, Chain* chain, Then first);
 
-  // The words that each rank tells all the others: its own, and a row of each rank.
+  // The words that the ranks exchange: this rank's own words, and a row of words for each rank.
   struct Table {
     std::vector<uint64_t> mine, all;
     Plan plan;
   };
   Table table_of(size_t words) const;
   static Completion tell(Operation& op, Table& table, Then then);
-  // Moves a list of tensors, whose memory `bindings_` has, two for each; adds those of the slots.
+  // Moves a list of tensors. `bindings_` has two bindings for each tensor; those of slots are
+  // added.
   Completion move(Operation& op, const ListShape& shape, Then then);
-  // Runs plans one after the other by `bindings_`, to which it adds the slots'. The plans stay as
-  // they are until `then`.
+  // Runs plans one after the other with `bindings_`, to which it adds those of the slots. The plans
+  // must not change until `then` is called.
   Completion run_plans(Operation& op, const std::vector<Plan>& plans, Then then);
   ListShape list_shape(ListKind kind) const;
   std::vector<Binding> bindings_;
 
-  // All ranks of the lane get FSCCL_ERR_PROTOCOL: rank `other` of the lane did `what`.
+  // Fails all ranks of the lane with FSCCL_ERR_PROTOCOL. The error says that rank `other` did
+  // `what`.
   Completion fail(Operation& op, size_t other, const char* what) const;
 
   Communicator& lane_;
@@ -54,7 +56,7 @@ class LaneOperation {
   Plan empty_plan_;
   std::vector<Plan> buckets_;  // plans of the list that move() moves
   const std::vector<Plan>* running_ = nullptr;
-  size_t at_plan_ = 0;  // the one of *running_ that runs
+  size_t at_plan_ = 0;  // the index in *running_ of the plan that runs
   Then then_ = nullptr;
 };
 

@@ -1,6 +1,6 @@
-// A unit's slots of one role in one part of its pool: one slot for all parameters, or one for each
-// (SlotMap). Slots are taken and given back in the order of the program, alike on all ranks. A slot
-// without bytes is held by name only.
+// The slots of a unit that have one role, in one part of its pool: one slot for all parameters, or
+// one for each parameter (SlotMap). Slots are taken and given back in the order of the program,
+// alike on all ranks. A slot of 0 bytes counts as held, but the pool knows nothing of it.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace fsccl {
 class SlotSet {
  public:
   enum class Role : uint8_t { parameters, gradients };
-  // bits of a key: the slot's index and role; above them the unit
+  // the low bits of a key, which have the slot's index and role; the unit's key lies above them
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
@@ -31,18 +31,19 @@ class SlotSet {
   bool held(size_t k) const { return held_[k]; }
   bool any_held() const { return held_count_ > 0; }
 
-  // The position that every rank must have released before the slot is written.
+  // These return the position that every rank must have released before the slots are written.
   Result<uint64_t> take(size_t k, const HostPool::Requester& requester);
   Result<uint64_t> take_all(const HostPool::Requester& requester);  // none is held; all or none
   Status give_back(size_t k, uint64_t position);
-  Status give_back_all(uint64_t position);  // that are held
-  void abandon();                           // gives back what is held, which this rank uses no more
+  Status give_back_all(uint64_t position);  // gives back all slots that are held
+  void abandon();                           // gives back all slots, which are no longer used
 
-  Status intact(size_t k) const;  // debug mode: nobody wrote beyond it, if it is held
+  // Debug mode: checks that the program did not write beyond a slot that is held.
+  Status intact(size_t k) const;
 
-  void withdrawn();  // a kept one, which the pool has taken back
+  void withdrawn();  // the pool has taken back the kept slot
 
-  // Offset and address of a slot that was taken.
+  // These return the offset and the address of a slot that was taken.
   uint64_t offset(size_t k) const { return offset_[k]; }
   std::byte* base(size_t k) const { return pool_->address(part_, owner_rank_, offset_[k]); }
 

@@ -1,5 +1,5 @@
-// Sums of a unit's gradients that are made apart (engine/sums_apart.h), where they take long enough
-// to be worth two operations. Between hosts a reduction is several operations already.
+// Sums of a unit's gradients that are made apart (engine/sums_apart.h), if they take long enough to
+// be worth two operations. A reduction over several hosts has several operations already.
 #include "base/config.h"
 #include "unit/host/host_unit.h"
 

@@ -1,5 +1,5 @@
-// Making a unit on host memory: what its definition says (unit_definition.h), then slots, plans,
-// storage for the shards and tables.
+// The creation of a unit on host memory: its definition (unit_definition.h), then its slots, plans,
+// storage of shards, and tables.
 #include <algorithm>
 #include <cstring>
 
@@ -23,7 +23,7 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   unit->make_slots();
   unit->make_plans(unit->definition_.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
-  unit->counted_ = true;  // from here on the destructor undoes
+  unit->counted_ = true;  // from here on the destructor undoes the creation
   unit->comm().dependents++;
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
   const uint64_t slot = unit->definition_.wire_map.bytes;
@@ -55,7 +55,7 @@ HostUnit::~HostUnit() {
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
   // the service thread may sleep on shards_summed_
   if (spec_.replicate_comm && reduced_once_) Progress::instance().end_old_sleeps();
-  // its communicator failed: nobody else will say so
+  // If the communicator has failed, no operation marks the positions as done.
   for (const Reduced& last : reduced_)
     if (summing().completed() < last.sequence) pool().done(last.position);
   if (shards_.block) (void)pool().free(shards_.block).ok();
@@ -70,7 +70,7 @@ HostUnit::~HostUnit() {
   if (spec_.replicate_comm) spec_.replicate_comm->dependents--;
 }
 
-// Debug mode: what is to be said of them.
+// Debug mode: names the slots for errors.
 void HostUnit::name_slots() {
   const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what,
                         auto element_bytes) {
@@ -115,8 +115,8 @@ void HostUnit::make_slots() {
 }
 
 void HostUnit::make_plans(const UnitShape& shape) {
-  // A private slot is its rank's to write as soon as it is there; between hosts the last stage sees
-  // to that.
+  // The caller may write to a private slot when its plan has ended. On several hosts the last stage
+  // waits for the peers that read it.
   unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, !span_));
   writable_plan_ = PlannedUnit(unshard_private(shape, true));
   if (spec_.keep != FSCCL_KEEP_NONE) barrier_plan_ = PlannedUnit(unshard_barrier(shape));
@@ -172,7 +172,7 @@ void HostUnit::make_tables() {
   CollectiveCall call;
   call.op = OpCode::all_reduce;
   call.dtype = spec_.grad_dtype;
-  uint64_t block_elements = 0;  // gaps between its pieces are zeros
+  uint64_t block_elements = 0;  // the block is summed as a whole; gaps between its pieces are zeros
   for (size_t i = 0; i < count(); i++) {
     const uint64_t elements = layout().piece(comm().rank(), i).count;
     if (!has_grad(i) || layout().tied(i) || !elements) continue;
@@ -189,10 +189,10 @@ void HostUnit::make_tables() {
   if (block_elements || replica_sums_.empty()) replica_sums_.push_back(call);
 }
 
-// Where every replica's shards are, for broadcast_state.
+// Exchanges the addresses of the shards of all replicas, for broadcast_state.
 Status HostUnit::exchange_shards() {
   Communicator& replicas = *spec_.replicate_comm;
-  // nobody reaches another's memory: broadcast_state sends a list
+  // No rank can touch another's memory: broadcast_state sends a list of tensors.
   if (replicas.engine().mirrored()) return success();
   const auto ranks = static_cast<size_t>(replicas.size());
   const ArenaTable& arenas = replicas.context().arenas();

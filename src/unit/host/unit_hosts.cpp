@@ -1,24 +1,26 @@
-// A unit whose ranks are on several hosts. Each host has slots of its own, which its ranks fill and
-// reduce as those of a unit on one host do; between hosts each byte crosses once, over the lanes
-// (comm/hosts.h):
+// A unit whose ranks are on several hosts (machines). Each host has slots of its own, which its
+// ranks fill and reduce like those of a unit on one host. Between two hosts each byte crosses once,
+// over the lanes (comm/hosts.h):
 //
-//   unshard        the ranks of a host gather what they hold in its slots; the ranks of a lane
-//                  exchange that for what other hosts hold; then all of the host wait for its
-//                  lanes, or pull from who has it, where slots are each rank's own
-//   reduce_grads   the ranks of a host reduce their gradients, each the pieces of its lane's ranks,
-//                  in its own gradient slot; the ranks of a lane sum these over hosts; then each
-//                  rank takes its sum from the slot, scales it, and puts it into its sharded
-//                  gradient
+//   unshard        The ranks of a host gather the pieces that they hold in its slots. The ranks of
+//                  a lane exchange these pieces for the pieces of the other hosts. Then all ranks
+//                  of the host wait until its lanes have received. If slots are private, each rank
+//                  also pulls the received pieces from the ranks that have them.
+//   reduce_grads   The ranks of a host reduce their gradients: each reduces the pieces of the ranks
+//                  of its lane, in its own gradient slot. The ranks of a lane sum these pieces over
+//                  the hosts. Then each rank reads the sum of its own piece from the slot, scales
+//                  it, and writes it to its sharded gradient.
 //
 // Sums between hosts are in the accumulator's type (fp32, fp64 for fp64), so that they are rounded
-// where those of one host are: at the end. Where that is not the gradients' type they lie behind
-// the gradients in the slot, which is longer by them: by what the ranks of a lane hold of the unit.
-// Their order is that of the ranks of a host, then of hosts.
+// once, at the end, like the sums of one host. If that is not the gradients' type, the sums lie
+// behind the gradients in the slot. The slot is then longer by the elements that the ranks of a
+// lane hold of the unit. Sums are first over the ranks of a host, in rank order, and then over the
+// hosts.
 //
-// FSCCL_REPRODUCIBLE=placement, and FSCCL_HIERARCHY=off, sum in rank order over all ranks instead,
-// with the bits of one host: each rank's gradients, in their own type, go to whoever sums them into
-// its sharded gradients. That is more bytes between hosts where these have several ranks, and what
-// is done in any case where each has one.
+// With FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off, sums are in rank order over all ranks
+// instead, with the same bits as on one host: each rank sends its gradients, in their own type, to
+// the ranks that sum them into their sharded gradients. More bytes cross between hosts then, unless
+// each host has one rank, in which case this form is always used.
 #include <algorithm>
 #include <numeric>
 
@@ -33,8 +35,8 @@ namespace fsccl {
 
 Communicator& HostUnit::host_comm() const { return span_ ? span_->hosts->host() : comm(); }
 
-// Collective, blocking. From here on *unshard is of the ranks of this host, and so is
-// definition_.reduce_shape.
+// Makes the HostSpan. Collective, blocking. Changes *unshard and definition_.reduce_shape, which
+// were for all ranks, to the shapes of plans of this host's ranks.
 Status HostUnit::span_hosts(UnitShape* unshard) {
   FSCCL_ASSIGN(Hosts * hosts, comm().hosts());
   const ConfigRef settings = config();
@@ -43,11 +45,12 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   span.hosts = hosts;
   span.by_hosts = settings->reproducible == Reproducible::kRun &&
                   settings->hierarchy != HierarchyMode::kOff &&
-                  // else hosts have one rank each, whose gradient is the host's sum
+                  // if each host has one rank, its gradients are the host's sum
                   hosts->count() < hosts->places().size();
   const Hosts::Place own_place = hosts->own_place();
-  // For each rank of the host, the ranks of the shard_comm that it acts for: itself; ranks of other
-  // hosts that its lane brings; ranks whose sums go by its lane.
+  // For each rank of the host, the ranks of the shard_comm that it acts for. own: itself. brought:
+  // the ranks of other hosts whose pieces its lane brings. summed: the ranks whose sums its lane
+  // makes.
   std::vector<std::vector<int>> own(hosts->host_size()), brought(hosts->host_size()),
       summed(hosts->host_size());
   span.holders.assign(hosts->places().size(), -1);
@@ -56,7 +59,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
     const size_t lane = hosts->lane_of(rank);
     const int layout_rank = static_cast<int>(rank);
     if (host == own_place.host) own[index] = {layout_rank};
-    // A codec that loses something changes what the ranks of this host hold, too.
+    // A lossy codec also changes the pieces of this host, so all hosts decode them.
     if (host != own_place.host || spec_.gather_codec.loses()) brought[lane].push_back(layout_rank);
     summed[lane].push_back(layout_rank);
     if (hosts->lane() && lane == own_place.index) span.holders[rank] = static_cast<int>(host);
@@ -89,8 +92,8 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   return success();
 }
 
-// Places the sums, the same on all ranks. The sums of one rank lie one behind the other, by the
-// rank that gets them, so that they cross in few pieces.
+// Sets the offsets of the sums, the same on all ranks. The sums for one rank lie end to end, so
+// that they cross between hosts in few pieces.
 void HostUnit::place_sums() {
   const HostSpan& span = *span_;
   const auto& places = span.hosts->places();
@@ -157,7 +160,8 @@ Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotS
                           const OperationSettings& settings, const Fingerprint& fingerprint,
                           Chain* chain) {
   if (pieces.empty()) return success();
-  // Ranks that disagree are told what they called, not what it is made of.
+  // The fingerprint is that of the unit's call, so that the error of ranks that disagree names the
+  // call and not its stages.
   const auto prepare = [&](Operation& op) {
     const Fingerprint list = op.fingerprint;
     op.fingerprint = fingerprint;
@@ -174,14 +178,14 @@ Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotS
   return success();
 }
 
-// Gathers in three stages (docs/unshard.md). `moves` is false where a kept slot is still valid.
+// Gathers in three stages (docs/unshard.md). `moves` is false if a kept slot is still valid.
 Status HostUnit::unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
-                                       uint64_t released, Chain* chain) {
+                                       uint64_t release_position, Chain* chain) {
   Fingerprint fingerprint;
   fill_fingerprint(&fingerprint, OpCode::unshard, layout().total(),
                    static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
-  FSCCL_TRY(
-      on_host(first, unshard_bindings_.data(), unshard_settings(released), fingerprint, chain));
+  FSCCL_TRY(on_host(first, unshard_bindings_.data(), unshard_settings(release_position),
+                    fingerprint, chain));
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
   if (Communicator* const lane = span_->hosts->lane()) {
@@ -204,7 +208,8 @@ Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   return success();
 }
 
-// Reduces between hosts. `finishes` has the scale and what else is done to the sum over all ranks.
+// Submits the stages of a reduction over several hosts. `finishes`: the settings that finish the
+// sum over all ranks, such as the scale.
 Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
                                    Fingerprint fingerprint, Chain* chain) {
   const bool by_hosts = span_->by_hosts;
@@ -227,8 +232,9 @@ void HostUnit::end_between_hosts(Operation& op, const Chain& chain) const {
   chain.follow(op);
 }
 
-// Takes this rank's sums from the slots where they are. If all ranks have exchanged their
-// gradients, the sums have gone to the sharded gradients, and only the norm is left to take.
+// Finishes this rank's sums: reads them from the gradient slot where they are, and writes the
+// sharded gradients. If sums are not by hosts, they are in the sharded gradients already, and only
+// the norm is made.
 Completion HostUnit::hosts_summed(Operation& op) {
   const GradReduction& reduction = reduction_of(op);
   HostUnit& unit = unit_of(op);

@@ -1,6 +1,7 @@
-// The gradients that a reduction is of: their plan, and what peers are told of them. A unit with
-// one slot reduces all at once. By parameter there is a plan for each gradient and for all from the
-// start; a plan for other parameters is made when they are first asked for together, and kept.
+// The gradients of a reduction: their plan, and their part in the fingerprint. A unit with one slot
+// reduces all gradients at once. A unit by parameter has a plan for all gradients and for each
+// gradient from the start. A plan for another set of gradients is made when the program first asks
+// for it, and kept.
 #include <algorithm>
 
 #include "base/hash.h"
@@ -39,7 +40,8 @@ void HostUnit::bind_grads(GradReduction& reduction) const {
     reduction.output(k).base = sharded_grads_.places[reduction.params[k]];
 }
 
-// For peers: first and number, and all of them where some are left out between.
+// Adds the range of gradients to the fingerprint that peers compare: the first gradient, their
+// number, and a hash of all, because gradients in between may be left out.
 void HostUnit::add_range(Fingerprint* fingerprint) const {
   fingerprint->root = wanted_.empty() ? 0 : static_cast<int32_t>(wanted_.front());
   fingerprint->count = wanted_.empty() ? 0 : wanted_.back() - wanted_.front() + 1;

@@ -1,7 +1,7 @@
-// Gradients through a step: grad() takes the slot where they are born; reduce_grads reduces every
-// rank's slots into this rank's sharded gradients and gives the slots back. Peers read a slot until
-// they have reduced, so its bytes may be written again when every rank has reported the position of
-// this reduce as done.
+// The gradients of a unit in a step: grad() takes the slot that the program writes gradients to;
+// reduce_grads reduces the slots of all ranks into this rank's sharded gradients and gives the
+// slots back. Peers read a slot until they have reduced, so its bytes may be written again when
+// every rank has released the position at which this reduction gave it back.
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -13,7 +13,7 @@
 
 namespace fsccl {
 
-// The data of the hooks; in the operation's context.
+// The data of the hooks, which lies in the operation's context.
 struct HostUnit::Finish {
   HostUnit* unit;
   const GradReduction* reduction;
@@ -37,7 +37,7 @@ thread_local size_t told_index = 0;
 }  // namespace
 
 void HostUnit::tell(const Finish& finish, size_t index) {
-  // a callback may drive another communicator, which tells
+  // A callback may drive another communicator, which may call shard_ready in this thread.
   const HostUnit* const unit_before = std::exchange(told_unit, finish.unit);
   const size_t index_before = std::exchange(told_index, index);
   call_user("shard_ready",
@@ -69,7 +69,7 @@ Completion HostUnit::shards_summed(Operation& op) {
   return Completion::over;
 }
 
-// The norm is of the sum over all replicas, so it takes a pass of its own.
+// The norm is that of the sums over all replicas, so it takes a pass of its own.
 Completion HostUnit::replicas_summed(Operation& op) {
   const Finish& finish = finish_of(op);
   const HostUnit& unit = *finish.unit;
@@ -96,7 +96,7 @@ Completion HostUnit::replicas_summed(Operation& op) {
 
 Status HostUnit::take_grad_slot(size_t k) {
   if (grads_.held(k)) return success();
-  // it may still read the bindings that will change
+  // The last reduction may still read the bindings that will change.
   FSCCL_TRY(finish(summing(), reduced_[k].sequence));
   HostPool::Requester requester{comm(), {}};
   fill_fingerprint(&requester.operation, OpCode::reduce_grads, layout().total(), 0);
@@ -133,8 +133,8 @@ Status HostUnit::check_reduced(size_t index) {
       spec_.name);
 }
 
-// Peers reduce what they need of this rank's gradients from its slots; its own part is reduced from
-// where it is, or, between hosts, from the slots as well.
+// Copies the caller's gradients to the slots, from which peers reduce them. This rank's own pieces
+// are reduced from the caller's memory, or, on several hosts, from the slots as well.
 void HostUnit::copy_private_gradients(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
   const Stores stores =
@@ -153,7 +153,7 @@ void HostUnit::copy_private_gradients(GradReduction& reduction, const void* cons
   }
 }
 
-// Only between reductions: one in flight writes to the old places.
+// Moves the sharded gradients. No reduction may be in flight, because it writes to the old places.
 void HostUnit::place_sharded_grads(const GradReduction& reduction, void* const* places) {
   for (const size_t i : reduction.params)
     if (places[i] && layout().piece(comm().rank(), i).count)
@@ -213,7 +213,7 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
     end_between_hosts(*op, chain);
   else
     run_plan(*op, reduction.planned, reduction.bindings.data());
-  // else the second phase gives it
+  // With replicas, the second phase writes the result.
   fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;
   op->want_norm = result != nullptr;
   op->norm = Norm{};

@@ -1,5 +1,5 @@
-// Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a
-// plan; reshard gives it back.
+// The parameters of a unit in a step: unshard takes slots, or finds the kept ones, binds them and
+// submits a plan; reshard gives the slots back.
 #include <algorithm>
 #include <cstring>
 
@@ -34,7 +34,8 @@ Status HostUnit::check_idle() {
               spec_.name);
 }
 
-// Waits until every rank has released its gradient slots of before `position`.
+// Waits until every rank has released the gradient slots that were given back at or before
+// `position`.
 Status HostUnit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
   for (int rank = 0; rank < host_comm().size(); rank++) {
@@ -67,11 +68,12 @@ void HostUnit::run_plan(Operation& op, const PlannedUnit& planned, const Binding
   engine().tally().moved(planned.bytes_read, planned.bytes_written);
 }
 
-// Into slots that were taken; what was in them before is released at `released`.
-OperationSettings HostUnit::unshard_settings(uint64_t released) const {
+// Returns the settings of an operation that writes to slots which were taken. The former contents
+// of the slots were given back at `release_position`, which every rank must have released.
+OperationSettings HostUnit::unshard_settings(uint64_t release_position) const {
   OperationSettings settings;
   settings.releases = releases_.data();
-  settings.released = released;
+  settings.released = release_position;
   // sums that are made apart may free the slots
   settings.releases_elsewhere = span_ != nullptr || engine().sums_under_way();
   return settings;
@@ -80,24 +82,24 @@ OperationSettings HostUnit::unshard_settings(uint64_t released) const {
 Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(finish_replicas(broadcast_sequence_));  // it may be writing the shards
-  const bool beside = writable && shared();         // slots beside the unit's usual ones
+  const bool private_copy = writable && shared();   // a writer needs slots that it does not share
   const bool kept = slots_.any_held() && contents_valid_ && !changed_ && !writable;
-  SlotSet& slots = beside ? writable_slots_ : slots_;
-  uint64_t released = slot_released_;
-  if (!beside) kept_slot_.idle_since = 0;
+  SlotSet& slots = private_copy ? writable_slots_ : slots_;
+  uint64_t release_position = kept_release_position_;
+  if (!private_copy) kept_slot_.idle_since = 0;
   if (!slots.any_held()) {
     HostPool::Requester requester{comm(), {}};
     fill_fingerprint(&requester.operation, OpCode::unshard, layout().total(),
                      static_cast<uint8_t>(writable ? 1 : 0));
-    FSCCL_ASSIGN(released, slots.take_all(requester));
+    FSCCL_ASSIGN(release_position, slots.take_all(requester));
   }
 
   for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
   const PlannedUnit& planned = kept ? barrier_plan_ : writable ? writable_plan_ : unshard_plan_;
   Chain chain;
   Operation* op = nullptr;
-  if (span_) FSCCL_TRY(unshard_between_hosts(planned, !kept, writable, released, &chain));
-  FSCCL_TRY(engine().acquire(&op, unshard_settings(released), Fingerprint{}));
+  if (span_) FSCCL_TRY(unshard_between_hosts(planned, !kept, writable, release_position, &chain));
+  FSCCL_TRY(engine().acquire(&op, unshard_settings(release_position), Fingerprint{}));
   if (span_)
     end_between_hosts(*op, chain);
   else
@@ -107,8 +109,8 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
                    static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
   writable_ = writable;
-  // slots that may be written do not hold the shards any more
-  if (!beside) contents_valid_ = !writable;
+  // A caller that may write may change the contents.
+  if (!private_copy) contents_valid_ = !writable;
   if (!writable) changed_ = false;
   unshard_sequence_ = op->fingerprint.sequence;
   *submitted = {&engine(), unshard_sequence_};
@@ -126,7 +128,7 @@ Completion HostUnit::gathered(Operation& op) {
   return Completion::over;
 }
 
-// Returns where the caller sees a slot of the present parameters.
+// Returns the address at which the caller sees a slot of the present parameters.
 std::byte* HostUnit::seen_slot(size_t k) {
   const SlotSet& slots = present_slots();
   return copies_on_write() && !writable_ ? pool().private_address(shared_owner_, slots.offset(k))
@@ -157,7 +159,7 @@ Status HostUnit::give_back_params() {
   if (!writable_) drop_writes();
   const uint64_t position = pool().open_position();
   if (usual && keep_)
-    kept_slot_.idle_since = slot_released_ = position;
+    kept_slot_.idle_since = kept_release_position_ = position;
   else
     FSCCL_TRY(slots.give_back_all(position));
   if (usual && !keep_) contents_valid_ = false;
