@@ -22,8 +22,8 @@ inline void futex_wake_all(uint32_t* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Returns when *word differs from `value`, somebody woke us, or the time is over: the caller looks
-// again.
+// Returns when *word differs from `value`, when this thread is woken, or when the time is over. The
+// caller looks again.
 inline void futex_wait(uint32_t* word, uint32_t value, int64_t timeout_ns) {
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, nullptr, 0);
@@ -38,7 +38,9 @@ inline uint32_t futex_load(const uint32_t* word) {
   return __atomic_load_n(reinterpret_cast<const Aliasing*>(word), __ATOMIC_SEQ_CST);
 }
 
-// The sleeper's half of the rule.
+// Sleeps until the word differs from `value`, a signaller wakes this thread, or the time is over.
+// This is the sleeper's side of the protocol above: it counts itself with a full barrier, looks at
+// the word, and sleeps briefly before it sleeps for long.
 inline void futex_sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int64_t timeout_ns) {
   std::atomic_ref<uint32_t> count(*sleepers);
   count.fetch_add(1, std::memory_order_seq_cst);

@@ -1,4 +1,4 @@
-// Operations of several engines, one behind the other: each begins when the one before is over.
+// A chain of operations of several engines: each operation begins when the one before is over.
 #pragma once
 #include "engine/engine.h"
 
@@ -7,7 +7,7 @@ namespace fsccl {
 class Chain {
  public:
   Chain() = default;
-  // Behind what was submitted to `engine` last.
+  // The chain begins behind the operation that was last submitted to `engine`.
   explicit Chain(Engine& engine) { passed(engine); }
 
   // Called before `op` is submitted. A thread that waits for `op` drives the operations before it.
@@ -17,7 +17,7 @@ class Chain {
     op.gate_position = op.gate_sequence = sequence_;
     op.gate_engine = before_;
   }
-  // The next one comes behind what was submitted to `engine` last.
+  // The next operation of the chain follows the operation that was last submitted to `engine`.
   void passed(Engine& engine) {
     before_ = &engine;
     sequence_ = engine.submitted();

@@ -1,26 +1,26 @@
-// Collectives of a communicator between hosts, by hosts: inside each host through its own
-// communicator, between hosts over lanes (hosts.h). A byte then crosses between two hosts once, not
-// once for every rank there. An operation is made of operations of these communicators, one behind
-// the other, and the whole communicator's own, without steps, which is over when the last of them
-// is:
+// Collectives of a communicator of several hosts that go by hosts: the ranks of a host communicate
+// through its own communicator, and hosts communicate over lanes (hosts.h). A byte then crosses
+// between two hosts once, and not once for every rank there. A collective has several stages, which
+// are operations of these communicators and run one after the other. A last operation of the whole
+// communicator has no steps, and ends when the stages have ended. The stages are:
 //
-//   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or
-//                    carry; then each host gathers what its lanes have
-//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts;
-//                    what is of ranks without a lane is gathered in their host
-//   all_reduce       each host sums, a part for every lane; lanes sum their parts over hosts; each
-//                    host gathers the parts
-//   broadcast        in the root's host; then each lane carries its part to the other hosts; those
-//                    gather the parts
+//   all_gather       A host that has ranks without a lane gathers its parts first. Lanes gather the
+//                    parts that their ranks have. Each host gathers the parts of its lanes.
+//   reduce_scatter   Each rank of a host sums the parts of its lane over the host. Lanes sum over
+//                    the hosts. Ranks without a lane get their sums from a rank of their host.
+//   all_reduce       Each rank of a host sums a part for its lane. Lanes sum their parts over the
+//                    hosts. Each host gathers the parts.
+//   broadcast        The root's host broadcasts. Each lane sends its part to the other hosts. These
+//                    gather the parts.
 //
-// The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in
-// any order, and hosts may differ.
+// The v forms and the lists have the same stages with other parts. Hosts and their ranks may be
+// numbered in any order, and hosts may have different numbers of ranks.
 //
 // Sums are thus over the ranks of a host, in rank order, and then over hosts, in the order of their
-// first ranks: other bits than in rank order over all ranks, the same in every run.
-// FSCCL_REPRODUCIBLE=placement keeps to rank order. A host's sum of 16-bit floats crosses to other
-// hosts as the fp32 that it was accumulated in, twice the bytes, so that the result is rounded to
-// 16 bits once.
+// first ranks. Their bits differ from sums in rank order over all ranks, and are the same in every
+// run. FSCCL_REPRODUCIBLE=placement keeps to rank order. A host's sum of 16-bit floats crosses to
+// other hosts as the fp32 that it was accumulated in, twice the bytes, so that the result is
+// rounded to 16 bits once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -34,20 +34,20 @@ namespace fsccl {
 
 class Communicator;
 
-// In which type the sum of a host's ranks goes to other hosts: that of the accumulator, where the
-// operator can use it.
+// Returns the type in which the sum of a host's ranks goes to other hosts: that of the accumulator,
+// if the operator can use it.
 fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op);
 
 class Hierarchy {
  public:
   Hierarchy(Communicator& whole, const Hosts& hosts);
 
-  // Returns true if a call can go by hosts, and if that is the choice for such a call. The same on
-  // all ranks.
+  // Returns true if a call can go by hosts, and if this is the choice for it. The result is the
+  // same on all ranks.
   bool takes(const CollectiveCall& call) const;
   bool takes(const ListCall& call) const;
   HostsChoice choose(const CollectiveCall& call, const Shape& shape) const;
-  // A call that was checked.
+  // Runs a call that was checked.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
   Status run(const ListCall& call, bool wait, fsccl_status_t* state);
 
@@ -58,19 +58,20 @@ class Hierarchy {
     size_t count = 0;
     fsccl_dtype_t dtype{};
     fsccl_dtype_t partial_dtype{};  // type of its sum over this host
-    std::byte* at = nullptr;        // among those of all
-    std::byte* own = nullptr;       // this rank's: alone
-    uint64_t partial = 0;           // in scratch_: its sum over this host
-    uint64_t result = 0;  // type of its sum over all hosts, if another rank of this host carries it
+    std::byte* at = nullptr;        // where it lies among the parts of all ranks
+    std::byte* own = nullptr;       // this rank's part alone
+    uint64_t partial = 0;           // offset in scratch_ of its sum over this host
+    uint64_t result = 0;  // offset in scratch_ of its sum over all hosts, for a rank without a lane
   };
-  // A part in a stage: who brings or gets it there.
+  // A part in a stage, and the rank that brings it or gets it.
   struct Held {
     size_t holder = 0, count = 0;
-    fsccl_dtype_t dtype{}, received{};  // received: what is got has this one
-    bool joins = false;                 // in one tensor with the one before
+    fsccl_dtype_t dtype{}, received{};  // types of the part as it is sent and as it is received
+    bool joins = false;                 // it is in one tensor with the part before
     std::byte *at = nullptr, *own = nullptr;
   };
-  // all: parts of one holder lie one behind the other there, too
+  // How parts are joined in one tensor. holders: parts of successive holders; all: also several
+  // parts of one holder, which lie end to end.
   enum class Join : uint8_t { never, holders, all };
 
   void parts_of(const CollectiveCall& call);
@@ -107,7 +108,7 @@ class Hierarchy {
   const std::vector<Hosts::Place>& places_;  // by rank
   const Hosts::Place own_place_;
   Communicator* const host_;
-  Communicator* const lane_;  // null on a rank without one
+  Communicator* const lane_;  // null on a rank without a lane
   const HierarchyMode mode_;
   const bool sums_;  // reductions, too
   Chain chain_;

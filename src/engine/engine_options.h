@@ -17,7 +17,7 @@ class Job;
 class Recorder;
 
 struct EngineOptions {
-  std::shared_ptr<Channel> channel;  // the engine closes it, unless somebody else holds it, too
+  std::shared_ptr<Channel> channel;  // it is closed when its last holder ends
   uint32_t first_tick = 1;
   int rank = 0, ranks = 1;
   bool oversubscribed = false;  // more ranks than cores: do not spin
@@ -28,10 +28,10 @@ struct EngineOptions {
   double copy_rate = 0;
   std::string name;
   const ArenaTable* arenas = nullptr;
-  Recorder* recorder = nullptr;  // or null; how it calls this communicator
-  uint16_t recorded_as = 0;
+  Recorder* recorder = nullptr;    // the flight recorder; may be null
+  uint16_t recorded_as = 0;        // the number by which the recorder names this communicator
   std::vector<int> members;        // ranks of the job, by rank
-  const Job* job = nullptr;        // or null; knows who is silent
+  const Job* job = nullptr;        // knows which ranks are silent; may be null
   std::vector<bool> same_process;  // by rank: its private memory is this process's
   // An engine may connect two ranks of another one. Then these are that engine, whose board it
   // shares and which it fails with.

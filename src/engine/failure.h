@@ -1,10 +1,11 @@
-// How an engine fails: by itself, by what another rank wrote to the board of the channel, by the
-// loss of a rank, or because an invariant does not hold. The first error stays. Every wait of the
-// engine ends with it.
+// The failure of an engine. An engine fails by an error of its own, by an error that another rank
+// has written to the failure board of the channel, by the loss of a rank, or because an invariant
+// does not hold. The first error stays, and every wait of the engine ends with it.
 //
-// Failures pass on. Two engines that are bound fail together. A heir fails when this engine does,
-// and not the other way round. In both cases the board of the other channel is written before any
-// thread can see that this engine has failed: so who sees the failure also finds the others failed.
+// Failure propagation. Two engines that are bound fail together. An engine may also have children,
+// its heirs: a heir fails when its parent fails, but the parent does not fail when a heir does. In
+// both cases the board of the other channel is written before any thread can see that this engine
+// has failed. So a thread that sees the failure also finds the other engines failed.
 #pragma once
 #include <atomic>
 #include <mutex>

@@ -1,6 +1,6 @@
-// An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not
-// change the plan (scale, operator), and how far it has come. Operations live in a ring of their
-// engine: submitting one allocates nothing.
+// An operation in flight: its plan, the bindings of the plan's buffers, the settings that do not
+// change the plan (scale, operator), and its progress. Operations live in a ring of their engine:
+// submitting one allocates nothing.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -21,19 +21,21 @@
 
 namespace fsccl {
 
-// A number that only grows, and on which threads can sleep until it reaches a position. One thread
-// at a time lets it grow. In a pool's control pages there is one for each rank: how far the rank
-// has come in the history of collective memory events, up to which it uses no more what it gave
-// back. An engine counts the operations that are complete in one, and gates wait for that.
+// A position that only grows, and on which threads can sleep until it is reached. One thread at a
+// time lets it grow. In a pool's control pages there is a line for each rank, the rank's release
+// line (pool/host/release_ledger.h): its position says how far the rank has come in the history of
+// collective memory events, and the rank no longer uses the bytes that were given back at this
+// position or at an earlier one. An engine counts the operations that are complete in one, and
+// gates wait for that.
 struct alignas(64) ReleaseLine {
   uint64_t position = 0;
   uint32_t sleepers = 0;
-  // Sees what its rank did before it got there.
+  // Returns the position. The caller sees what the rank did before it reached the position.
   uint64_t reached() const {
     // This load pairs with the store in reach().
     return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire);
   }
-  // By one thread at a time.
+  // Advances the position. One thread at a time calls this.
   void reach(uint64_t to) {
     // This store pairs with the load in reached().
     std::atomic_ref(position).store(to, std::memory_order_release);
@@ -52,7 +54,7 @@ struct alignas(64) ReleaseLine {
 };
 static_assert(std::endian::native == std::endian::little);
 
-// A peer's buffer as seen from here.
+// The address of a peer's buffer for this rank.
 struct Remote {
   std::byte* mapped = nullptr;  // its address in this process; else
   uint64_t address = 0;         // its address in the peer's process, to be read by the transport
@@ -62,7 +64,7 @@ struct Remote {
   }
 };
 
-// The payload of the enter signal of a call that publishes buffers.
+// The payload of an enter signal: where this rank's buffers with `address_in_signal` are (plan.h).
 struct Published {
   uint64_t address[2];
   uint32_t arena[2];
@@ -78,14 +80,14 @@ static_assert(sizeof(Published) == kInlineBytes);
 // The memory that a symbolic buffer of the plan is bound to.
 struct Binding {
   std::byte* base = nullptr;  // this rank's
-  // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the
-  // signals say.
+  // Symmetric and address_exchanged buffers: by rank, the buffer's address less `table_offset`.
+  // Null for buffers whose addresses the enter signals have.
   const Remote* table = nullptr;
   uint64_t table_offset = 0;
-  Location location;  // published buffers: where peers find it
+  Location location;  // address_in_signal: the location that the enter signal tells peers
 };
 
-// memcpy of 1 .. kInlineBytes bytes; the sizes of one to three words without a call.
+// Copies 1 .. kInlineBytes bytes. One to three whole words are copied without a function call.
 inline void copy_inline(void* to, const void* from, uint64_t bytes) {
   switch (bytes) {
     case 8:
@@ -102,28 +104,28 @@ inline void copy_inline(void* to, const void* from, uint64_t bytes) {
   }
 }
 
-// Hooks run in the driving thread. `complete` runs after the last step and says whether the
-// operation is over; it may instead give it another plan. It may not fail but through
-// Engine::fail_all.
+// The result of the hook `complete`. Hooks run in the driving thread. `complete` runs after the
+// last step, and says whether the operation is over, or goes on with another plan that the hook has
+// given it. A hook that fails calls Engine::fail_all.
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
-// The settings of an operation beside its plan and its buffers: they are reset as one for each
+// The settings of an operation, without its plan and its buffers. They are reset together for each
 // operation.
 struct OperationSettings {
-  // Buffers of the plan whose locations travel with the enter signal, and the plan that runs
-  // instead if some cannot be touched.
+  // The number and the indices of the plan's buffers whose addresses travel in the enter signal,
+  // and the plan that runs instead if one of them cannot be touched.
   uint32_t publishes = 0;
   std::array<uint32_t, 2> published{};
   const Plan* fallback = nullptr;
-  // private memory that is only read counts as touchable: the system reads it
+  // Private memory that is only read counts as touchable, because the system reads it.
   bool reads = false;
-  // foresight.h: every rank waits in either plan for the enter signals of all
+  // The call may begin with the fallback plan (foresight.h). In both plans every rank waits for the
+  // enter signals of all ranks.
   bool foresees = false;
 
-  // reductions
-  // per destination buffer (less one): where this rank's own contribution is, instead of in the
-  // source buffer
+  // Settings of reductions. By destination buffer, without the first: the address of this rank's
+  // own contribution, which is not in the source buffer then.
   const void* const* own_sources = nullptr;
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
   double premul = 1, scale = 1;
@@ -135,9 +137,10 @@ struct OperationSettings {
   bool dry_run = false;  // signals are real, nothing is moved or reduced
   Stores stores = Stores::cached;
   bool in_cache = false;                         // input and output together fit a core's own cache
-  const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
-  uint64_t released = 0;                         // wait_released: each line reaches this position
-  // this rank's own release comes with an operation of another engine: it may lie ahead
+  const ReleaseLine* const* releases = nullptr;  // wait_released: the release line of each rank
+  uint64_t released = 0;  // wait_released waits until each line has reached this release position
+  // An operation of another engine advances this rank's own release line, so the position may not
+  // be reached yet.
   bool releases_elsewhere = false;
 
   Completion (*complete)(Operation&) = nullptr;
@@ -147,15 +150,16 @@ struct OperationSettings {
   uint64_t (*code)(Operation&, const Step&, std::byte* slot) = nullptr;
   void* owner = nullptr;
 
-  // An operation that begins only when another one, of another engine, has got so far: when `gate`
-  // has reached `gate_position`. Whoever waits for this operation drives `gate_engine` up to its
+  // The operation begins only when `gate` has reached `gate_position`, which an operation of
+  // another engine does. A thread that waits for this operation drives `gate_engine` up to its
   // operation `gate_sequence` meanwhile.
   const ReleaseLine* gate = nullptr;
   uint64_t gate_position = 0;
   Engine* gate_engine = nullptr;
   uint64_t gate_sequence = 0;
 
-  // The reduction of `count` elements of `ranks` sources that the step `of` makes.
+  // Returns the arguments of the reduction of `count` elements of `ranks` sources for the step
+  // `of`.
   Reduce reduction(const Step& of, const void* const* sources, int ranks, void* dst,
                    uint64_t count) const {
     Reduce args{};
@@ -174,37 +178,36 @@ struct OperationSettings {
   }
 };
 
-// How far a plan has been carried out, and for which call. An operation has one, and so does a
-// small call (small_call.h), which hands its cursor to an operation where it cannot go on by
-// itself.
+// The progress of a plan, and the call that it is for. An operation has a cursor, and so does a
+// small call (small_call.h), which hands its cursor to an operation if it cannot go on by itself.
 struct Cursor {
   const Plan* plan = nullptr;  // must outlive the call
-  // The plan whose published buffers the enter signals of this call name; null where none do. It is
-  // another plan than `plan` where the call was foreseen (foresight.h).
+  // The plan whose buffers' addresses the enter signals of this call have; null if they have none.
+  // It differs from `plan` if the call began with its fallback plan (foresight.h).
   const Plan* asks = nullptr;
   Fingerprint fingerprint;
   uint32_t tick = 0;             // the tick that is tick 0 of the plan's present round
-  uint32_t step = 0, round = 0;  // that come next
+  uint32_t step = 0, round = 0;  // the next step, and its round
   int32_t peer = 0;              // the next peer of a wait for all
-  bool unreachable = false;      // a published buffer, of whatever rank, cannot be touched by all
+  bool unreachable = false;      // some rank cannot touch a buffer whose address a signal had
 };
 
 struct Operation : OperationSettings, Cursor {
   static constexpr size_t kInlineBindings = 4;
 
-  // one per buffer of the plan: inline_bindings, or owned by a unit
+  // by buffer of the plan: inline_bindings, or the bindings of a unit
   const Binding* bindings = nullptr;
   bool begun = false;       // the driver has come to it
   int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   uint64_t coded_bytes = 0;  // bytes that the last code step has encoded
-  // things that live as long as the operation, such as its plan and data of the hooks
+  // what lives as long as the operation, such as its plan and more data of the hooks
   std::shared_ptr<const void> state;
-  std::array<uint64_t, 8> context{};  // the hooks' own
+  std::array<uint64_t, 8> context{};  // data of the hooks
 
-  // The same names as of a small call, for the runner.
-  static constexpr bool has_slots = true;  // or may have
+  // The runner's view of an operation. A small call has the same functions.
+  static constexpr bool has_slots = true;  // the plan may have slots
   const OperationSettings& how() const { return *this; }
   std::byte* own(uint32_t buffer) const { return bindings[buffer].base; }
   const Location& location(uint32_t i) const { return bindings[published[i]].location; }

@@ -108,7 +108,7 @@ bool Runner::perform(C& cursor, const Step& step) {
 }
 
 bool Runner::run_round(Operation& op) {
-  if (op.plan->ticks == 0) return true;  // no round: no peer hears of it
+  if (op.plan->ticks == 0) return true;  // a local operation, which signals no peer
   if (op.step == 0) {
     if (!may_begin(op.tick + static_cast<uint32_t>(op.plan->ticks))) return false;
     if (!ticks_.placed(op.tick)) {

@@ -1,9 +1,9 @@
 // Sums that are made apart. The reduction of a unit's gradients is an exchange of signals, after
-// which a rank needs nobody else: it sums what the peers' slots hold, and those slots are guarded
-// by release counters (plan/reduce_grads.cpp). If the sums take long, an engine of this rank alone
-// makes them. The operation of the communicator's engine is then over when all ranks have entered
-// it, and the next operation begins. So ranks still signal in the order of the program, and a
-// gather that is issued behind a reduction does not wait for its sums.
+// which a rank needs no other rank: it sums the contents of the peers' slots, which are guarded
+// until every rank has released them (plan/reduce_grads.cpp). If the sums take long, an engine of
+// this rank alone makes them. The operation of the communicator's engine is then over when all
+// ranks have entered it, and the next operation begins. So ranks still signal in the order of the
+// program, and a gather that is issued behind a reduction does not wait for its sums.
 //
 // Only units' gathers and reductions begin before such sums are there. Every other operation may
 // read what the sums write, and begins behind the sums that were submitted before it.

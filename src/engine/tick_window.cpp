@@ -5,9 +5,9 @@
 
 namespace fsccl {
 
-// A quiet round confirms nothing by itself: a peer that told nothing of it is known to have entered
-// it by a later round. Where no later one is pending, the quiet ones are dropped without a look:
-// LastHeard keeps their number below what the window needs.
+// A quiet round cannot be confirmed by itself, because some peers did not signal in it. A later
+// round confirms it. If no later round is pending, the quiet rounds are dropped without a look at
+// their signals: LastHeard keeps their number so low that the window stays valid.
 TickWindow::Round* TickWindow::next_to_confirm(uint32_t tick) {
   if (pending_count_ == 0 || static_cast<int32_t>(oldest_in_use_ - tick) >= 0) return nullptr;
   to_confirm_ = 0;

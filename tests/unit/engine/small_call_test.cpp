@@ -49,7 +49,7 @@ struct Rank {
     const OperationSettings settings;
     return at_once({&plan, &settings, nullptr, buffers(input, output)}, op);
   }
-  // `asks` says where buffers are, and goes on with `fallback` where some cannot be touched.
+  // `asks` says where buffers are, and goes on with `fallback` if some cannot be touched.
   // `arena`: of those of this rank.
   Status at_once(const Plan& asks, const Plan& fallback, OpCode op, void* input, void* output,
                  uint32_t arena = kPrivate) {
