@@ -40,6 +40,14 @@ C_RULES = [
         'a call that cannot report an error',
     ),
     (re.compile(r'\b(here|settle)\('), 'a name says what it gives or does'),
+    # Words that plans, units and pools have replaced.
+    (re.compile(r'\btabled\b'), 'peers know an address from an exchange or from a signal'),
+    (re.compile(r'\b[Ll]azy\b'), 'a plan completes early'),
+    (re.compile(r'\bfold(?:s|ed|ing)?\b'), 'ranks reduce'),
+    (
+        re.compile(r'\bfree_since\b|\brelease counters?\b', re.I),
+        'a rank releases bytes by release positions (pool/host/release_ledger.h)',
+    ),
 ]
 OPENERS = 'Of|What|Who|Whose|Whom|Whether|Likewise|Those'
 FRAGMENT = re.compile(
@@ -258,6 +266,12 @@ SAMPLES = [
     ('rooms', {'src/README.md': 'The rooms of the code.\n'}, 'a folder is a folder'),
     ('room', {'src/README.md': 'A slot has room for them.\n'}, None),
     ('here', {'src/a.h': 'size_t here() const;\n'}, 'what it gives'),
+    ('tabled', {'src/plan/a.h': 'bool tabled = false;\n'}, 'from an exchange'),
+    ('lazy', {'src/plan/a.h': '// Lazy plans end sooner.\n'}, 'completes early'),
+    ('fold', {'src/plan/a.cpp': '"the fold over all ranks"\n'}, 'ranks reduce'),
+    ('folder', {'src/base/a.h': 'std::string folder;  // the folders of a process\n'}, None),
+    ('release', {'src/pool/a.h': 'uint64_t free_since = 0;\n'}, 'release positions'),
+    ('counter', {'src/plan/a.h': '// It has release counters.\n'}, 'release positions'),
     ('script', {'tools/demo': '# FIXME\n'}, 'unfinished work'),
 ]
 
