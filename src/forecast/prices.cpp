@@ -160,7 +160,7 @@ Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const
       return build(shape);
     };
   };
-  if (group.hosts > 1) shape.holds = each_itself(group.per_host);
+  if (group.hosts > 1) shape.acts_for = each_itself(group.per_host);
   if (!shares_slots(machine)) {
     Carried carried = follow(with([](const UnitShape& at) { return unshard_private(at, false); }),
                              group.per_host, machine.gather);
@@ -198,9 +198,9 @@ Carried host_sums(const UnitLayout& places, const StepConfig& setup, const Machi
     shape.sums.dtype = FSCCL_FLOAT32;
     shape.sums.offset.assign(shapes.size(), std::vector<uint64_t>(static_cast<size_t>(few.ranks),
                                                                   places.gradients.bytes));
-    shape.holds.assign(static_cast<size_t>(group.per_host), {});
+    shape.acts_for.assign(static_cast<size_t>(group.per_host), {});
     for (int rank = 0; rank < few.ranks; rank++)
-      shape.holds[static_cast<size_t>(rank % group.per_host)].push_back(rank);
+      shape.acts_for[static_cast<size_t>(rank % group.per_host)].push_back(rank);
     return follow(
         [&shape](int rank) {
           shape.rank = rank;

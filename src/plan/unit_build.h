@@ -26,7 +26,7 @@ inline std::vector<size_t> parameters_of(const UnitShape& shape) {
 }
 
 inline int ranks_of(const UnitShape& shape) {
-  return shape.holds.empty() ? shape.layout->ranks() : static_cast<int>(shape.holds.size());
+  return shape.acts_for.empty() ? shape.layout->ranks() : static_cast<int>(shape.acts_for.size());
 }
 
 // Calls visit(UnitPiece) for every piece of `layout_rank` that is not empty and has a slot. Tied
@@ -49,8 +49,8 @@ void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
 // Calls visit(UnitPiece) for every piece that `rank` of the plan acts for.
 template <class Visit>
 void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
-  if (shape.holds.empty()) return for_each_piece_of(shape, rank, visit);
-  for (const int held : shape.holds[static_cast<size_t>(rank)])
+  if (shape.acts_for.empty()) return for_each_piece_of(shape, rank, visit);
+  for (const int held : shape.acts_for[static_cast<size_t>(rank)])
     for_each_piece_of(shape, held, visit);
 }
 
@@ -74,7 +74,7 @@ inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffe
                              Role shard_role, const std::vector<fsccl_dtype_t>& dtypes) {
   add_slots(build, shape, slot);
   const int own =
-      shape.holds.empty() ? shape.rank : shape.holds[static_cast<size_t>(shape.rank)].front();
+      shape.acts_for.empty() ? shape.rank : shape.acts_for[static_cast<size_t>(shape.rank)].front();
   for (const size_t i : parameters_of(shape)) {
     const bool present = !shape.layout->tied(i) && shape.slot.offset[i] != SlotMap::kAbsent;
     const uint64_t count = present ? shape.layout->piece(own, i).count : 0;

@@ -9,7 +9,7 @@
 // of other hosts come and go through the slots of this host by exchanges that are not part of these
 // plans (unit/host/unit_hosts.cpp). A plan gathers the pieces of the host's own ranks in the slots,
 // or distributes the pieces that have come from other hosts, or leaves the host's part of a sum in
-// the slots. UnitShape::holds says which pieces each rank acts for.
+// the slots. UnitShape::acts_for says which pieces each rank acts for.
 #pragma once
 #include <vector>
 
@@ -36,7 +36,7 @@ struct UnitShape {
   std::vector<size_t> params;             // the parameters of the plan, in their order; empty: all
   // For each rank of the plan, the ranks of the layout that it acts for. Empty: each rank acts for
   // itself.
-  std::vector<std::vector<int>> holds;
+  std::vector<std::vector<int>> acts_for;
   SumOffsets sums;
 };
 

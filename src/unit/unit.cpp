@@ -47,13 +47,13 @@ Status Unit::unshard(bool writable, void* stream, bool wait, fsccl_status_t* sta
   if (unsharded_)
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
                 spec_.name);
-  FSCCL_TRY(enter(stream));
+  FSCCL_TRY(begin_call(stream));
   return gather(writable, wait, state, submitted);
 }
 
 Status Unit::reshard(void* stream) {
   if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
-  FSCCL_TRY(enter(stream));
+  FSCCL_TRY(begin_call(stream));
   return give_back_params();
 }
 
@@ -67,7 +67,7 @@ Status Unit::release(size_t index, void* stream) {
   if (!unsharded_)
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before release()",
                 spec_.name);
-  FSCCL_TRY(enter(stream));
+  FSCCL_TRY(begin_call(stream));
   return give_back_param(index);
 }
 
@@ -170,7 +170,7 @@ Status Unit::check_grads(const ReduceRequest& request) const {
 
 Status Unit::reduce_grads(const ReduceRequest& request, void* stream, bool wait,
                           fsccl_status_t* state, Submitted* submitted) {
-  FSCCL_TRY(enter(stream));
+  FSCCL_TRY(begin_call(stream));
   return sum_grads(request, wait, state, submitted);
 }
 
@@ -178,7 +178,7 @@ Status Unit::broadcast_state(int root, void* stream, bool wait, fsccl_status_t* 
                              Submitted* submitted) {
   FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
   FSCCL_TRY(check_replica_root(spec_, root));
-  FSCCL_TRY(enter(stream));
+  FSCCL_TRY(begin_call(stream));
   return broadcast_shards(root, wait, state, submitted);
 }
 

@@ -80,7 +80,7 @@ class Unit {
 
   // Begins a call, whose work goes on `stream`, which is NULL in host memory. Returns an error if
   // it cannot.
-  virtual Status enter(void* stream) = 0;
+  virtual Status begin_call(void* stream) = 0;
   // Gathers the parameters, which are sharded.
   virtual Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) = 0;
   // Gives back the slots of the parameters, which are unsharded, or keeps them.

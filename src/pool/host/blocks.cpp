@@ -52,7 +52,7 @@ Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t b
   return taken;
 }
 
-Result<void*> Blocks::enter(Block&& block, const Journal::Owner& owner) {
+Result<void*> Blocks::add(Block&& block, const Journal::Owner& owner) {
   block.call = calls_ + 1;
   Undo undo([&] {
     blocks_.erase(block.address);
@@ -94,7 +94,7 @@ Result<void*> Blocks::alloc(uint64_t bytes, uint64_t alignment, const Journal::O
   block.end = taken.end;
   block.data = watch_ ? watch_->place(taken.begin, alignment) : taken.begin;
   block.address = setup_.memory + block.data;
-  return enter(std::move(block), owner);
+  return add(std::move(block), owner);
 }
 
 Status Blocks::import(void* pointer, uint64_t bytes) {
@@ -123,7 +123,7 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
   block.end = taken.end;
   block.address = static_cast<std::byte*>(pointer);
   block.import = true;
-  return enter(std::move(block), {UseKind::kImport}).take_status();
+  return add(std::move(block), {UseKind::kImport}).take_status();
 }
 
 Status Blocks::not_a_block(const void* pointer) const {

@@ -60,7 +60,7 @@ class Blocks {
   };
   Result<Bytes> take(uint64_t room, uint64_t alignment, uint64_t bytes,
                      std::unique_lock<std::mutex>& lock);
-  Result<void*> enter(Block&& block, const Journal::Owner& owner);
+  Result<void*> add(Block&& block, const Journal::Owner& owner);
   Status end(const Block& block);
   Status not_a_block(const void* pointer) const;
 

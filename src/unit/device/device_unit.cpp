@@ -140,7 +140,7 @@ Status DeviceUnit::no_work() const {
 // Before anything is put on the stream. Signals are values that streams write and wait for, new
 // ones in every operation, and a slot lies where the pool says that day: a graph would repeat those
 // of the step in which it was captured.
-Status DeviceUnit::enter(void* given) {
+Status DeviceUnit::begin_call(void* given) {
   auto* const stream = static_cast<cuda::CUstream>(given);
   const cuda::Current current(pool_.device());
   FSCCL_ASSIGN(const bool capturing, pool_.device().capturing(stream));

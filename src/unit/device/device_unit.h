@@ -44,7 +44,7 @@ class DeviceUnit final : public Unit {
     bool held = false;
   };
   DeviceUnit(UnitSpec spec, DevicePool& pool) : Unit(std::move(spec)), pool_(pool) {}
-  Status enter(void* stream) override;
+  Status begin_call(void* stream) override;
   // `wait` must be true here and below: an event on the stream takes the place of an operation's
   // work.
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;

@@ -117,7 +117,7 @@ Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent&
 
 Result<std::vector<uint64_t>> DeviceUnit::hash_shards() {
   FSCCL_TRY(look_for_failure());
-  FSCCL_TRY(enter(stream_));
+  FSCCL_TRY(begin_call(stream_));
   const cuda::Current current(pool_.device());
   FSCCL_ASSIGN(const cuda::OwnedEvent copied, cuda::OwnedEvent::create(pool_.device()));
   std::vector<uint64_t> hashes(count());

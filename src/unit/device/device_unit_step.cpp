@@ -94,7 +94,7 @@ Status DeviceUnit::move_shards(void* const* shards) {
 Result<std::byte*> DeviceUnit::grad_slot(size_t, void* stream) {
   if (!gradients_.held) {
     if (engine().failed()) return engine().failure();
-    FSCCL_TRY(enter(stream));
+    FSCCL_TRY(begin_call(stream));
     FSCCL_TRY(mover_->begin(Track::Kind::gradients, stream_));
     FSCCL_TRY(take(gradients_));
     FSCCL_TRY(mover_->took(Track::Kind::gradients, stream_));

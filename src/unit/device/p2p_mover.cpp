@@ -70,7 +70,7 @@ Status P2pMover::took(Track::Kind kind, cuda::CUstream stream, OpCode what) {
   return track(kind).end(stream, false);
 }
 
-// From enter() on peers count on this rank: what stops it half way stops the communicator.
+// Behind enter() peers wait for this rank, so an error of this rank fails the communicator.
 Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
                      cuda::CUstream stream, const ReduceRun& reduce) {
   // A rank that has nothing to read says so, too: the others cannot tell.

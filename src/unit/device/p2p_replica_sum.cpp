@@ -52,7 +52,7 @@ Status P2pReplicaSum::run(Call& call) {
   return track_->end(call.stream, true);
 }
 
-// From enter() on the replicas count on this rank: what stops it half way stops the communicator.
+// Behind enter() the replicas wait for this rank, so an error of this rank fails the communicator.
 Status P2pReplicaSum::add(Call call) {
   FSCCL_TRY(track_->begin(call.stream));
   track_->enter(OpCode::all_reduce, 0, call.hash);

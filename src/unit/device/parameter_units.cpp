@@ -35,7 +35,7 @@ void ParameterUnits::note_places() {
   }
 }
 
-Status ParameterUnits::enter(void* stream) {
+Status ParameterUnits::begin_call(void* stream) {
   stream_ = stream;  // each unit looks at it for itself
   return success();
 }

@@ -24,7 +24,7 @@ class ParameterUnits final : public Unit {
 
  private:
   explicit ParameterUnits(UnitSpec spec) : Unit(std::move(spec)) {}
-  Status enter(void* stream) override;
+  Status begin_call(void* stream) override;
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
   Status give_back_params() override;
   Status give_back_param(size_t index) override;

@@ -45,7 +45,7 @@ class HostUnit final : public Unit {
 
  private:
   HostUnit(UnitSpec spec, HostPool& pool) : Unit(std::move(spec)), pool_(pool) {}
-  Status enter(void* stream) override { return refuse_stream(stream, "unit", spec_.name); }
+  Status begin_call(void* stream) override { return refuse_stream(stream, "unit", spec_.name); }
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
   Status give_back_params() override;
   Status give_back_param(size_t index) override;

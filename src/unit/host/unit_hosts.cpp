@@ -75,12 +75,12 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   if (Communicator* const lane = hosts->lane())
     span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders,
                                    lane->size(), lane->rank());
-  unshard->holds = std::move(brought);
+  unshard->acts_for = std::move(brought);
   span.pull = PlannedUnit(unshard_pull(*unshard));
-  unshard->holds = std::move(own);
+  unshard->acts_for = std::move(own);
   span.host_barrier = PlannedUnit(unshard_barrier(*unshard));
   definition_.reduce_shape.rank = unshard->rank;
-  definition_.reduce_shape.holds = std::move(summed);
+  definition_.reduce_shape.acts_for = std::move(summed);
   if (!span.by_hosts) {
     span.sums_among = &comm();
     span.sum_owner = static_cast<int>(own_place.index);

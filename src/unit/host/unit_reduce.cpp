@@ -109,7 +109,7 @@ Status HostUnit::take_grad_slot(size_t k) {
 }
 
 Result<std::byte*> HostUnit::grad_slot(size_t index, void* stream) {
-  FSCCL_TRY(enter(stream));
+  FSCCL_TRY(begin_call(stream));
   const size_t k = slot_of(index);
   FSCCL_TRY(take_grad_slot(k));
   return pool().seen(grads_.base(k));

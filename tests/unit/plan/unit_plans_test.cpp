@@ -156,25 +156,25 @@ TEST_P(UnitPlans, ReduceGrads) {
 }
 
 // Returns the layout's ranks that each rank of a host acts for; nobody here acts for some of them.
-std::vector<std::vector<int>> random_holds(std::mt19937_64& random, int layout_ranks,
-                                           bool one_each) {
+std::vector<std::vector<int>> random_acts_for(std::mt19937_64& random, int layout_ranks,
+                                              bool one_each) {
   const size_t ranks = 1 + random() % static_cast<size_t>(layout_ranks);
-  std::vector<std::vector<int>> holds(ranks);
+  std::vector<std::vector<int>> acts_for(ranks);
   std::vector<int> order(static_cast<size_t>(layout_ranks));
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   for (size_t k = 0; k < order.size(); ++k)
     if (k < ranks || (!one_each && random() % 3))
-      holds[k < ranks ? k : random() % ranks].push_back(order[k]);
-  if (!one_each && random() % 2) holds.back().clear();  // a rank without a lane
-  return holds;
+      acts_for[k < ranks ? k : random() % ranks].push_back(order[k]);
+  if (!one_each && random() % 2) acts_for.back().clear();  // a rank without a lane
+  return acts_for;
 }
 
 template <class Builder>
 std::vector<Plan> for_host(Unit& unit, Builder build) {
   std::vector<Plan> plans;
   unit.shape.layout = &unit.layout;
-  for (unit.shape.rank = 0; unit.shape.rank < static_cast<int>(unit.shape.holds.size());
+  for (unit.shape.rank = 0; unit.shape.rank < static_cast<int>(unit.shape.acts_for.size());
        ++unit.shape.rank)
     plans.push_back(build(unit.shape));
   return plans;
@@ -183,8 +183,8 @@ std::vector<Plan> for_host(Unit& unit, Builder build) {
 // Calls visit(holder, parameter, place in a slot, elements) of all that somebody here acts for.
 template <class Visit>
 void each_held(const Unit& unit, Visit visit) {
-  for (size_t q = 0; q < unit.shape.holds.size(); ++q)
-    for (const int held : unit.shape.holds[q])
+  for (size_t q = 0; q < unit.shape.acts_for.size(); ++q)
+    for (const int held : unit.shape.acts_for[q])
       for (size_t i = 0; i < unit.layout.size(); ++i) {
         if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
         const Piece piece = unit.layout.piece(held, i);
@@ -199,7 +199,7 @@ TEST_P(UnitPlans, OfAHostGatherWhatItsRanksHold) {
   std::mt19937_64 random(21);
   for (const bool shared : {true, false})
     for_random_units(18, false, [&](Unit& unit) {
-      unit.shape.holds = random_holds(random, unit.layout.ranks(), true);
+      unit.shape.acts_for = random_acts_for(random, unit.layout.ranks(), true);
       const auto plans = for_host(unit, [&](const UnitShape& shape) {
         return shared ? unshard_shared(shape) : unshard_private(shape, false);
       });
@@ -220,7 +220,7 @@ TEST_P(UnitPlans, OfAHostGatherWhatItsRanksHold) {
 TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
   std::mt19937_64 random(22);
   for_random_units(19, false, [&](Unit& unit) {
-    unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
+    unit.shape.acts_for = random_acts_for(random, unit.layout.ranks(), false);
     const auto plans = for_host(unit, unshard_pull);
     std::vector<Expected> expected;
     for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank)
@@ -244,7 +244,7 @@ TEST_P(UnitPlans, OfAHostSumForItsLanes) {
   for (const bool in_place : {true, false})
     for_random_units(20, true, [&](Unit& unit) {
       UnitShape& shape = unit.shape;
-      shape.holds = random_holds(random, unit.layout.ranks(), false);
+      shape.acts_for = random_acts_for(random, unit.layout.ranks(), false);
       shape.sums.dtype = FSCCL_FLOAT64;
       if (in_place) {  // nothing else of the slots' dtypes has been used
         std::vector<size_t> size;
@@ -270,7 +270,7 @@ TEST_P(UnitPlans, OfAHostSumForItsLanes) {
       const auto plans = for_host(unit, reduce_partials);
       std::vector<Expected> expected;
       for (int q = 0; q < static_cast<int>(plans.size()); ++q)
-        for (const int held : shape.holds[static_cast<size_t>(q)])
+        for (const int held : shape.acts_for[static_cast<size_t>(q)])
           for (size_t i = 0; i < unit.layout.size(); ++i) {
             if (unit.layout.tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
             const Piece piece = unit.layout.piece(held, i);
