@@ -33,7 +33,7 @@ static int run(fsccl_comm_config_t where) { /* rank 0 or 1 of 2, and the job's u
   CHECK(fsccl_unit_param(unit, 0, &whole)); /* 0 1 2 3 4 5 6 7, on both ranks */
   CHECK(fsccl_unit_grad(unit, 0, NULL, &grad));
   for (uint64_t i = 0; i < whole.count; ++i) ((uint16_t*)grad.data)[i] = ((uint16_t*)whole.data)[i];
-  /* param() is gone, its memory free for the next unit */
+  /* the pointer of fsccl_unit_param is no longer valid; another unit may use its memory */
   CHECK(fsccl_unit_reshard(unit, NULL));
   CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL, NULL)); /* reduce-scatter: the mean, in fp32 */
   CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));         /* rank 0: 0 1 2 3; rank 1: 4 5 6 7 */

@@ -112,7 +112,7 @@ ExplainCommand::ExplainCommand(CLI::App& app)
       ->type_name("FILE");
   command_->add_option("--tuning", tuning_, "rules and costs, as `fsccl-perf tune` writes them")
       ->type_name("FILE");
-  command_->add_flag("--json", json_, "as JSON (fsccl_explain in fsccl.h)");
+  command_->add_flag("--json", json_, "as JSON (fsccl_explain in insight.h)");
 }
 
 int ExplainCommand::run() const {
