@@ -16,6 +16,13 @@ PAGE = ROOT / 'docs/measured.md'
 CHARTS = ROOT / 'docs/charts'
 OPERATIONS = ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast')
 MEMORIES = {'caller': "caller's memory", 'pool': 'pool', 'shared slot': 'shared slot'}
+AXIS = 'FSCCL time / fastest\nother library (lower is better)'
+LISTS = (
+    "ResNet-50's 320 tensors, caller's memory, one list",
+    "ResNet-50's 320 tensors, pool",
+    "its 266 small tensors, caller's memory, one list",
+    'its 266 small tensors, pool',
+)
 
 HEAD = """# Measured
 
@@ -37,6 +44,11 @@ def place(row):
     return f'{row["ranks"]} ranks, {row.get("distance") or "distance not recorded"}'
 
 
+def place_order(where):
+    """One host first, then by ranks and distance."""
+    return 'hosts' in where, where
+
+
 def matrix(rows, sizes):
     """One row for each operation, one column for each size: the ratios of pool and caller."""
     cells = {(row['operation'], row.get('bytes'), row['memory']): row.get('ratio') for row in rows}
@@ -56,7 +68,7 @@ def behind(rows):
     """Returns how many cases are behind, how many were compared, and the table of the former."""
     compared = [row for row in newest(rows) if row.get('ratio') is not None]
     late = sorted((row for row in compared if row['ratio'] > BEHIND), key=lambda row: -row['ratio'])
-    places = dict.fromkeys(place(row) for row in late)
+    places = sorted({place(row) for row in late}, key=place_order)
     processors = sorted({row['cpu'] for row in late})
 
     def cell(where, processor):
@@ -89,7 +101,9 @@ def summary(rows):
         ['where', 'processor', *MEMORIES.values()],
         [
             [*key, *(cell(memories.get(name)) for name in MEMORIES)]
-            for key, memories in sorted(groups.items())
+            for key, memories in sorted(
+                groups.items(), key=lambda group: (place_order(group[0][0]), group[0][1])
+            )
         ],
     )
 
@@ -100,18 +114,19 @@ def collectives_text(rows):
     text = [
         '## Behind',
         '',
-        f'More than 5 % behind the best peer: {late} of {compared} cases, '
-        "in caller's memory where no pool is named.",
+        f'FSCCL takes over 5 % longer than the fastest other library in {late} of {compared} cases. '
+        "They are in caller's memory where no pool is named.",
         '',
         *cases,
         '## Collectives',
         '',
-        'The newest figure of each case: the median ratio (least to most), and how many are behind.',
+        'Median ratio of the newest figure of each case (least to most), and how many of the cases are '
+        'more than 5 % behind:',
         '',
         *summary(calls),
-        '![Ratio to the best peer by size, two ranks on one host](charts/one_host.svg)',
+        '![Ratio to the fastest other library by size, two ranks on one host](charts/one_host.svg)',
         '',
-        '![Ratio to the best peer by size, two hosts](charts/two_hosts.svg)',
+        '![Ratio to the fastest other library by size, two hosts](charts/two_hosts.svg)',
         '',
     ]
     sizes = [8, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
@@ -128,8 +143,15 @@ def collectives_text(rows):
         where = f'one host, cores {distance}, pool / caller' if hosts == 1 else 'two hosts, caller'
         text += [f'Two ranks on {where}, {cpu}, {sources(chosen)}:', '']
         text += matrix(chosen, sizes if hosts == 1 else [*sizes[1:], 64 << 20, 256 << 20])
-    lists = '; '.join(f'{row["what"]}: {row["ratio"]:.2f}' for row in of_kind(rows, 'list'))
-    return [*text, f'Lists of tensors beside the fastest way of Intel MPI. {lists}.', '']
+    lists = {row['what']: f'{row["ratio"]:.2f}' for row in of_kind(rows, 'list')}
+    whole, whole_pool, small, small_pool = (lists[name] for name in LISTS)
+    return [
+        *text,
+        f'A broadcast of a list of tensors, to the fastest way of Intel MPI: {whole} for the 320 tensors '
+        f"of ResNet-50 in caller's memory and {whole_pool} in a pool; {small} and {small_pool} for "
+        "ResNet-50's 266 small tensors alone.",
+        '',
+    ]
 
 
 def step_text(rows):
@@ -139,11 +161,17 @@ def step_text(rows):
         key = (row['wire'], row['gradients'])
         lines.setdefault(key, {})[row['cpu'], row['parameters']] = row
     cases = [(cpu, how) for cpu in ('Zen 4', 'Zen 3') for how in ('gathered twice', 'kept')]
+    others = {
+        cpu: ' or '.join(sorted({row['peer'] for row in steps if row['cpu'] == cpu}))
+        for cpu in ('Zen 4', 'Zen 3')
+    }
     return [
         '## An FSDP step',
         '',
-        'One step of Llama-3.2-1B, two ranks, no computation; parameters gathered twice or kept: ms '
-        '(ratio).',
+        'One step of Llama-3.2-1B with two ranks and without computation: milliseconds, and the ratio '
+        f'to the fastest other library ({others["Zen 4"]} on Zen 4, {others["Zen 3"]} on Zen 3). '
+        'Parameters are *gathered twice*, for forward and for backward, or *kept* between the two. '
+        "Gradients lie *in slots* of the unit or in the program's *private* memory.",
         '',
         *table(
             ['wire type', 'gradients', *(f'{cpu}, {how}' for cpu, how in cases)],
@@ -170,17 +198,17 @@ def pool_text(rows):
         ]
         for row in pools
     ]
-    times = '; '.join(
-        f'{row["what"]}: {span(row["ns"], 1)} ns'
-        + (f' (an indexed array: {span(row["array_ns"], 1)} ns)' if 'array_ns' in row else '')
-        for row in of_kind(rows, 'nanoseconds')
-    )
+    event, slot, checks = of_kind(rows, 'nanoseconds')
     return [
         '## Memory of the pool',
         '',
-        f'Reserved bytes over the lower bound of a trace. The worst of 160 steady traces is '
-        f'{worst["over_bound"]:.3f}; the worst irregular trace, once its steps have come, is '
-        f'{irregular:.3f}. The pool of RMM takes {span(rmm)} of the live bytes of such traces. Bookkeeping: {times}.',
+        'The table has the reserved bytes over the lower bound of a trace. The worst of 160 steady '
+        f'traces is {worst["over_bound"]:.3f}. The worst irregular trace is {irregular:.3f} after the '
+        f'pool has seen its steps. The pool of RMM takes {span(rmm)} times the live bytes of such '
+        f'traces. An event of the flight recorder takes {span(event["ns"], 1)} ns. A slot is taken and '
+        f'given back in {span(slot["ns"], 1)} ns; an indexed array, the least that is possible, would '
+        f'take {span(slot["array_ns"], 1)} ns. All checks of an operation that does not sleep take '
+        f'{span(checks["ns"], 0)} ns.',
         '',
         *table(
             ['trace', 'bound GiB', 'FSCCL', "PyTorch's policy", 'with expandable segments'], lines
@@ -197,17 +225,24 @@ def training_text(rows):
             span(row['gloo_over_fsccl']),
             row['date'],
         ]
-    memory = ', '.join(
-        f'{row["ratio"]:.2f} ({row["setting"]}, {row["ranks"]} ranks)'
-        for row in of_kind(rows, 'training memory')
+    memory = {}
+    for row in of_kind(rows, 'training memory'):
+        memory.setdefault(row['setting'], []).append(
+            f'{row["ratio"]:.2f} with {row["ranks"]} ranks'
+        )
+    memory_text = '; '.join(
+        f'{" and ".join(ratios)} ({setting})' for setting, ratios in memory.items()
     )
     return [
         '## PyTorch',
         '',
-        'A training step of PyTorch 2.15 over Gloo takes so many times as long as over FSCCL, fp32:',
+        'Time of a training step over Gloo, divided by the time over FSCCL: PyTorch 2.15, fp32, a model '
+        'of 25 million parameters (`perf/torch/systems.py`). *Fused* is FSDP2 with '
+        '`fsccl_torch.fsdp2.enable()`.',
         '',
-        *table(['system', 'ranks', 'Gloo over FSCCL', 'date'], list(lines.values())),
-        f'Memory above the sharded state, fused FSDP2 over FSCCL of stock FSDP2 over Gloo: {memory}.',
+        *table(['system', 'ranks', 'Gloo / FSCCL', 'date'], list(lines.values())),
+        'Memory above the sharded state of a model of 110 million parameters, fused FSDP2 over FSCCL '
+        f'divided by stock FSDP2 over Gloo: {memory_text}.',
         '',
     ]
 
@@ -222,18 +257,19 @@ def jax_text(rows):
     newest_rows = newest_of(rows, 'jax', 'what', 'ranks')
     names = {
         'step': 'a step of FSDP, 50 M parameters',
-        'gspmd': 'such a step left to XLA (GSPMD)',
-        'start': 'from the start to the first sum',
+        'gspmd': 'the same step, sharded by XLA (GSPMD)',
+        'start': 'from the start of Python to the first sum',
     }
     lines, kills = [], []
     order = [*names, 'kill']
     for what, ranks in sorted(newest_rows, key=lambda key: (order.index(key[0]), key[1])):
         row = newest_rows[what, ranks]
         if what == 'kill':
+            known, ended = row['known_ms'], row['ended_ms']
             kills.append(
-                f'{row["known_ms"][0]:g} and {row["known_ms"][1]:g} with {ranks} ranks (the system '
-                f'has ended the process after {row["ended_ms"][0]:g} and {row["ended_ms"][1]:g}; '
-                f'{row["rounds"]} rounds, load {span(row["load"], 0)})'
+                f'With {ranks} ranks Python has the error in the others after {known[0]:g} ms (p50) and '
+                f'{known[1]:g} ms (p99); the kernel has ended the process after {ended[0]:g} ms and '
+                f'{ended[1]:g} ms ({row["rounds"]} rounds, load {span(row["load"], 0)}).'
             )
             continue
         cells = [
@@ -246,51 +282,52 @@ def jax_text(rows):
     return [
         '## JAX',
         '',
-        'Two processes with JAX 0.10.2, fp32 ([jax.md](jax.md)): the time over that over Gloo in the '
-        'same round, median and range of the rounds (`perf/jax/rounds.py`):',
+        'Two processes with JAX 0.10.2, fp32 ([jax.md](jax.md)). The column *Gloo* has the time over '
+        'Gloo; the next two have the time over FSCCL divided by that of Gloo in the same round, as '
+        'median and range (`perf/jax/rounds.py`).',
         '',
         *table(
-            ['what', 'Gloo', "XLA's over FSCCL", "FSCCL's own", 'rounds', 'load'],
+            ['what', 'Gloo', "XLA's collectives", "FSCCL's own", 'rounds', 'load'],
             lines,
         ),
-        'Milliseconds (p50, p99) from the kill of a process until Python has the error in the others '
-        f'(`perf/jax/kills.py`): {"; ".join(kills)}.{start_phases(newest_rows)}',
+        start_phases(newest_rows) + f'A process is killed (`perf/jax/kills.py`). {" ".join(kills)}',
         '',
     ]
 
 
 def start_phases(newest_rows):
-    """Where the time of JAX's start goes, in the rows that say so."""
+    """The two longest phases of JAX's start, in the rows that say so."""
     phases = [row['phases_ms'] for row in newest_rows.values() if 'phases_ms' in row]
     if not phases:
         return ''
-    texts = [
-        f'{form} ' + ', '.join(f'{phase} {phases[-1][key][phase]:.0f}' for phase in phases[-1][key])
-        for key, form in {'gloo': 'Gloo', 'xla': "XLA's", 'own': "FSCCL's own"}.items()
-    ]
-    return f' The start by its phases, medians in milliseconds: {"; ".join(texts)}.'
+    forms = phases[-1].values()
+    imports, compiles = ([form[phase] for form in forms] for phase in ('import', 'compile'))
+    return (
+        f'Imports take {span(imports, 0)} ms of the start, and compiling {span(compiles, 0)} ms. '
+    )
 
 
 def start_text(rows):
     starts = {}
     for row in newest_of(rows, 'start', 'ranks', 'over', 'as').values():
         times = starts.setdefault((row['ranks'], row['as']), {})
-        times[row['over']] = f'{span(row["communicator_s"])} s ({row["cpu"]})'
+        processor = row['cpu'] if row['cpu'].startswith('Zen') else row['processor']
+        times[row['over']] = f'{span(row["communicator_s"])} s ({processor})'
     networks = ('shared memory', 'TCP', 'UCX')
     failures = []
     for row in of_kind(rows, 'failure'):
         names = ('kill_ms', 'kill_at_work_ms', 'abort_ms', 'stop_to_suspect_ms')
         failures.append([row['over'], *(f'{row[name][0]:g}, {row[name][1]:g}' for name in names)])
-    shrinks = ' '.join(
-        f'On {"one host" if row["hosts"] == 1 else "two hosts"} the median is '
-        f'{span(row["p50_ms"], 0)} ms and the worst {row["worst_ms"]} ms.'
+    shrinks = ', '.join(
+        f'on {"one host" if row["hosts"] == 1 else "two hosts"} the median is '
+        f'{span(row["p50_ms"], 0)} ms and the worst {row["worst_ms"]} ms'
         for row in newest_of(rows, 'shrink', 'hosts').values()
     )
     soak = of_kind(rows, 'soak')[-1]
     return [
         '## Start and failures',
         '',
-        'Time on two cores until all ranks have their communicator, and the processor:',
+        'Time until all ranks have their communicator, on two cores of the named processor:',
         '',
         *table(
             ['ranks', *networks],
@@ -299,15 +336,16 @@ def start_text(rows):
                 for (ranks, kind), times in sorted(starts.items())
             ],
         ),
-        'Milliseconds (p50, p99) until all 8 ranks know:',
+        'Milliseconds (p50, p99) until all of 8 ranks know of an event on one of them:',
         '',
         *table(
-            ['over', 'a killed rank', 'the same in an all-reduce', 'an abort', 'a stopped rank'],
+            ['over', 'killed', 'killed in an all-reduce', 'abort', 'stopped'],
             failures,
         ),
-        f'Kill of 1 of 64 ranks until the others have shrunk and gathered: {shrinks} '
-        f'In {soak["minutes"]} minutes, {soak["jobs"]} jobs with a killed rank: {soak["wrong"]} wrong '
-        f'results, {soak["descriptors"]} lost descriptors, {soak["allocated_kib"]} KiB more allocated.',
+        '1 of 64 ranks is killed, the others shrink the communicator and run an all-gather: '
+        f'{shrinks}. In a run of {soak["minutes"]} minutes, {soak["jobs"]} jobs lost a rank: '
+        f'{soak["wrong"]} results were wrong, {soak["descriptors"]} descriptors leaked, and '
+        f'{soak["allocated_kib"]} KiB more were allocated at the end.',
         '',
     ]
 
@@ -315,12 +353,17 @@ def start_text(rows):
 def page(rows):
     text = [
         HEAD,
-        'A *ratio* is the time of FSCCL over the time of the best peer in the same interleaved runs.',
-        '**Below 1, FSCCL is faster**; bold figures are more than 5 % behind. All machines are shared',
-        'virtual machines with two cores, so expect other absolute times. Their two cores are *near*',
-        '(a signal takes 50 ns) or *far* (250 ns) from each other, and this changes while they run.',
-        "*Pool* means blocks of an FSCCL pool; *caller's memory* is plain memory. Not measured: several",
-        'GPUs, RDMA, real networks, more than two cores. One GPU: see [gpu.md](gpu.md).',
+        '- A *ratio* is the time of FSCCL divided by the time of the fastest other library in the same '
+        'interleaved runs. **Below 1, FSCCL is faster**; bold figures are more than 5 % behind. The '
+        'other libraries on one host are those of Intel MPI 2021, Open MPI 4 or 5, MPICH 5 and oneCCL '
+        'that ran in the series. On two hosts they are Open MPI 4.1 over TCP and over UCX.',
+        '- *Two hosts* are two network namespaces on one virtual machine, joined by a virtual link. '
+        'Latency and bandwidth of a real network are not measured.',
+        '- All machines are shared virtual machines with two cores, so expect other absolute times. The '
+        'two cores are *near* (a signal takes 50 ns) or *far* (250 ns), which changes while they run.',
+        "- Buffers lie in blocks of an FSCCL *pool*, or in plain memory, the *caller's memory*. With a "
+        '*shared slot* the result is one copy a host, which all ranks map.',
+        '- Not measured: several GPUs, RDMA, more than two cores. One GPU: [gpu.md](gpu.md).',
         '',
         *collectives_text(rows),
         *step_text(rows),
@@ -402,14 +445,14 @@ def draw(rows):
         for cpu in colors
         for memory in ('pool', 'caller')
     ]
-    grid('one_host.svg', one_host, 'time, of the best peer\n(below 1: FSCCL is faster)')
+    grid('one_host.svg', one_host, AXIS)
     two_hosts = [(cpu, case(cpu, 'caller', None, 2), {'color': colors[cpu]}) for cpu in colors]
-    grid('two_hosts.svg', two_hosts, 'time, of the best peer\n(below 1: FSCCL is faster)')
+    grid('two_hosts.svg', two_hosts, AXIS)
 
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout='constrained')
     groups = (
         ('one host, 2 ranks, pool (Intel MPI, Open MPI, oneCCL)', case('Zen 3', 'pool', 'near', 1)),
-        ('two hosts over TCP (Open MPI over TCP and UCX)', case('Zen 3', 'caller', None, 2)),
+        ('two namespaces over TCP (Open MPI: TCP, UCX)', case('Zen 3', 'caller', None, 2)),
     )
     for axes, (title, test) in zip(panels, groups):
         ratio_axes(axes, title)
@@ -420,7 +463,7 @@ def draw(rows):
                 if row['operation'] == operation and row.get('dtype') != 'bf16' and test(row)
             ]
             series(axes, chosen, operation, color=color)
-    panels[0].set_ylabel('time, of the best peer\n(below 1: FSCCL is faster)')
+    panels[0].set_ylabel(AXIS)
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, frameon=False
     )
