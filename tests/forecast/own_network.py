@@ -5,7 +5,7 @@ usage: hosts.py --hosts 2 --rate 1gbit -- own_network.py GBIT FSCCL-INFO FSCCL-P
 
 tests/hosts/hosts.py makes hosts out of network name spaces, whose links have the rate; the ranks on
 each (PER-HOST: only so many) run RUNS (5) times, and the median is held against the forecast. A row whose runs
-differ by more than 5 % (half of the middle half) counts for nothing. Fails where a row that counts
+differ by more than 5 % (half of the middle half) is not judged. Fails where a row that is judged
 is beyond 10 %.
 """
 

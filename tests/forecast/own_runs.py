@@ -6,8 +6,8 @@ usage: own_runs.py FSCCL-INFO FSCCL-PERF [RUNS [RANKS]]
 For the models, ranks (RANKS: only so many) and steps of own_points.json: RUNS (5) runs of five steps
 each in turn, their median against the median forecast of `--machine here`, which is measured between
 them. Writes the rows of docs/forecast.md. A row whose runs differ by more than 5 % (half of the
-middle half) says so and counts for nothing: this wants a machine that does nothing else. Fails where
-a row that counts is beyond 10 %.
+middle half) is not judged: this wants a machine that does nothing else. Fails where a row that is
+judged is beyond 10 %.
 """
 
 import json
@@ -58,22 +58,22 @@ def spread(values):
 
 
 def header():
-    print('| model | ranks | step | measured ms | spread % | forecast ms | residual % | counts |')
+    print('| model | ranks | step | measured ms | spread % | forecast ms | residual % | judged |')
     print('| -- | -- | -- | -- | -- | -- | -- | -- |', flush=True)
 
 
 def report(name, ranks, step, measured, said):
-    """Prints a row; whether it counts and is beyond the bar."""
+    """Prints a row; returns whether it is judged and beyond 10 %."""
     middle, off = statistics.median(measured), spread(measured)
     residual = statistics.median(said) / middle - 1
-    counts = off <= POINTS['most_spread']
+    judged = off <= POINTS['most_spread']
     print(
         f'| {name} | {ranks} | {" ".join(step).lstrip("-")} | {1e3 * middle:.1f} | {100 * off:.1f} '
         f'| {1e3 * statistics.median(said):.1f} | {100 * residual:+.1f} '
-        f'| {"yes" if counts else "no"} |',
+        f'| {"yes" if judged else "no"} |',
         flush=True,
     )
-    return counts and abs(residual) > POINTS['most_residual']
+    return judged and abs(residual) > POINTS['most_residual']
 
 
 def main():

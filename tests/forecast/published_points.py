@@ -157,7 +157,8 @@ def main():
             beyond.append(name)
         if '--markdown' in sys.argv:
             print(
-                f'| {group["id"]} | {row["ranks"]} | {setup["sequence"]} | {measured:.3f} | '
+                f'| {group["id"]} | {row["ranks"]} | {setup["batch"]} x {setup["accumulate"]} | '
+                f'{setup["sequence"]} | {measured:.3f} | '
                 f'{answer["step"]["step_s"]:.3f} | {100 * error:+.1f} | '
                 f'{100 * answer["step"]["efficiency"]:.1f} | {answer["step"]["exposed_s"]:.3f} |'
             )
