@@ -129,7 +129,7 @@ int run(int argc, char** argv) {
       "given";
   RecordingOptions recordings;
   CLI::App* hang = app.add_subcommand(
-      "hang", "explains a hang or a crash: the guilty rank, the operation and the cause");
+      "hang", "explains a hang or a crash: the rank at fault, the operation and the cause");
   hang->add_option("folder", recordings.folder, kFolder)->required()->type_name("DIR");
   hang->add_flag("--json", recordings.json,
                  "an object instead of text: cause, guilty, communicator, operation, text, ranks");
