@@ -157,7 +157,8 @@ bool Node::stays(Visitor& visitor) {
   if (!who.ok()) return false;
   if (!who.value()) return true;
   Link& link = links_to_[static_cast<size_t>(*who.value())];
-  const bool ours_counts = link.dial && rank_ < link.rank;
+  const Caller* const ours = link.dial ? link.dial->caller.get() : nullptr;
+  const bool ours_counts = ours && ours->answered() && rank_ < link.rank;
   if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok())
     adopt(link, visitor.take());
   return false;

@@ -5,8 +5,11 @@
 // before that nothing is kept for it but the handshake. After it, what comes is from a rank of the
 // job; its heads are checked nevertheless (wire.h), and one that cannot be ends the link.
 //
-// Two that call each other at once. The call of the lower rank counts: it refuses the other's while
-// its own is under way, and the higher one gives its own up for it.
+// Two that call each other at once. The call of the lower rank counts once that rank has sent its
+// proof: the higher rank may take the call for the link from then on, and gives its own call up for
+// it, so the lower rank refuses the higher rank's. Before that the lower rank takes the higher
+// rank's call and ends its own, which may never get through: one of the two may not reach the other
+// at all, or only at the last of its addresses.
 //
 // Big messages. A socket that is full is left for later, so that nobody waits for a peer to read;
 // who waits, reads and sends.

@@ -25,11 +25,7 @@ class TcpNodeTest : public testing::Test {
     const Result<Endpoint> endpoint = decode_endpoint(ByteView(node_->endpoint()));
     ASSERT_TRUE(endpoint.ok());
     address_ = tcp_address(loopback(), endpoint.value().port);
-    std::vector<uint8_t> endpoints(kRanks * kAddressBytes);
-    const Bytes nobody = encode(Endpoint{nobody_port(), {loopback()}});
-    for (size_t rank = 0; rank < kRanks; rank++)
-      std::memcpy(&endpoints[rank * kAddressBytes], nobody.data(), nobody.size());
-    ASSERT_TRUE(node_->connect(endpoints.data(), kAddressBytes).ok());
+    reach_others_at(nobody_port());
     mirror::Channel::Setup place;
     place.node = node_.get();
     place.meeting = place.tag = 7;
@@ -40,6 +36,13 @@ class TcpNodeTest : public testing::Test {
     ASSERT_TRUE(opened.ok());
     channel_ = std::move(opened.value());
   }
+  void reach_others_at(uint16_t port) {
+    std::vector<uint8_t> endpoints(kRanks * kAddressBytes);
+    const Bytes endpoint = encode(Endpoint{port, {loopback()}});
+    for (size_t rank = 0; rank < kRanks; rank++)
+      std::memcpy(&endpoints[rank * kAddressBytes], endpoint.data(), endpoint.size());
+    ASSERT_TRUE(node_->connect(endpoints.data(), kAddressBytes).ok());
+  }
   static IpAddress loopback() {
     IpAddress ip{};
     ip[10] = ip[11] = 0xff;
@@ -47,12 +50,42 @@ class TcpNodeTest : public testing::Test {
     ip[15] = 1;
     return ip;
   }
+  static Fd bound() {
+    Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketAddress any = tcp_address(loopback(), 0);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.bytes), 0);
+    return fd;
+  }
   // Bound, and nobody listens.
   uint16_t nobody_port() {
-    nobody_ = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const SocketAddress any = tcp_address(loopback(), 0);
-    EXPECT_EQ(bind(nobody_.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.bytes), 0);
+    nobody_ = bound();
     return port_of(local_address(nobody_.get()));
+  }
+  // Makes the node call rank 2.
+  void call_rank_2() const {
+    mirror::Header header{};
+    header.kind = mirror::MessageKind::left;
+    const std::lock_guard lock(node_->mutex());
+    node_->send(2, header, {});
+  }
+  template <class There>
+  void await(const There& there) const {
+    const Deadline deadline = Deadline::in_ms(kLongMs);
+    while (!there() && !deadline.passed()) node_->poll(-1);
+    ASSERT_TRUE(there());
+  }
+  // The message of call_rank_2().
+  void expect_message(int fd) const {
+    Head head{};
+    size_t have = 0;
+    await([&] {
+      const Result<size_t> got =
+          receive_some(fd, reinterpret_cast<uint8_t*>(&head) + have, sizeof head - have);
+      EXPECT_TRUE(got.ok());
+      have += got.ok() ? got.value() : sizeof head;
+      return have == sizeof head;
+    });
+    EXPECT_EQ(head.header.kind, mirror::MessageKind::left);
   }
 
   Fd knock() {
@@ -212,6 +245,58 @@ TEST_F(TcpNodeTest, ASecondLinkOfARankIsRefused) {
   EXPECT_FALSE(call().ok());
   put(first.value().get(), message(mirror::MessageKind::line, 1, 0));
   EXPECT_TRUE(comes(1));
+}
+
+// A system may drop what is sent to one of its addresses, and a path may be good in one direction
+// alone.
+TEST_F(TcpNodeTest, ACallThatNobodyAnswersKeepsNobodyOut) {
+  const Fd silent = bound();
+  ASSERT_EQ(listen(silent.get(), 0), 0);
+  const SocketAddress address = local_address(silent.get());
+  // With one connection its queue is full, and the system drops what comes for it.
+  const Result<Fd> filler = connect_to(address, Deadline::in_ms(kLongMs));
+  ASSERT_TRUE(filler.ok()) << filler.status().text();
+  reach_others_at(port_of(address));
+  call_rank_2();
+  Result<Fd> link = call(2);
+  ASSERT_TRUE(link.ok()) << link.status().text();
+  expect_message(link.value().get());
+}
+
+// Rank 2 answers a call of the node as far as a test wants it, and calls the node itself.
+class TcpCrossingTest : public TcpNodeTest {
+ protected:
+  void SetUp() override {
+    TcpNodeTest::SetUp();
+    listener_ = bound();
+    ASSERT_EQ(listen(listener_.get(), 8), 0);
+    reach_others_at(port_of(local_address(listener_.get())));
+    call_rank_2();
+    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    ASSERT_TRUE(fd.valid());
+    visitor_ = std::make_unique<Visitor>(std::move(fd), credentials(), 2, INT64_MAX);
+  }
+  bool proved() {
+    const Result<std::optional<int>> who = visitor_->go_on(kRanks);
+    EXPECT_TRUE(who.ok()) << who.status().text();
+    return !who.ok() || who.value().has_value();
+  }
+  Fd listener_;
+  std::unique_ptr<Visitor> visitor_;
+};
+
+TEST_F(TcpCrossingTest, TheCallOfTheLowerRankCountsFromItsProofOn) {
+  await([&] { return proved(); });
+  EXPECT_FALSE(call(2).ok());
+  ASSERT_TRUE(visitor_->welcome().ok());
+  expect_message(visitor_->fd());
+}
+
+TEST_F(TcpCrossingTest, TheCallOfTheHigherRankCountsBefore) {
+  Result<Fd> link = call(2);
+  ASSERT_TRUE(link.ok()) << link.status().text();
+  expect_message(link.value().get());
+  EXPECT_FALSE(visitor_->go_on(kRanks).ok()) << "the node has not given its own call up";
 }
 
 TEST_F(TcpNodeTest, WhatIsNoMessageEndsTheLink) {
