@@ -110,16 +110,17 @@ void Node::refuse(int from, const Header& header) {
   send(from, answer, {&failure, sizeof failure, nullptr, nullptr});
 }
 
+bool Node::can_keep(int from, size_t bytes) {
+  if (bytes <= kMostEarlyBytes && early_bytes_ <= kMostEarlyBytes - bytes) return true;
+  broke(from, fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made",
+                          from, kMostEarlyBytes, rank_));
+  return false;
+}
+
 // For a channel that this rank has yet to open.
 bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool offered) {
-  if (closed(header.channel)) return false;
-  if (!offered && early_bytes_ + bytes + sizeof(Early) > kMostEarlyBytes) {
-    broke(from,
-          fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made",
-                      from, kMostEarlyBytes, rank_));
-    return false;
-  }
-  if (!offered) early_bytes_ += bytes + sizeof(Early);
+  const size_t taken = sizeof(Early) + (offered ? 0 : bytes);
+  if (closed(header.channel) || !can_keep(from, taken)) return false;
   Early early;
   early.from = from;
   early.header = header;
@@ -130,6 +131,7 @@ bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool o
     early.bytes.assign(static_cast<uint8_t*>(data), static_cast<uint8_t*>(data) + bytes);
   }
   early_[header.channel].push_back(std::move(early));
+  early_bytes_ += taken;
   return offered;
 }
 
@@ -140,12 +142,12 @@ void Node::add(Channel* channel) {
   std::vector<Early> early = std::move(found->second);
   early_.erase(found);
   for (Early& message : early) {
+    early_bytes_ -= sizeof(Early) + message.bytes.size();
     if (message.offer) {
       if (!deliver(message.from, message.header, message.offer, message.offer_bytes, true))
         drop_offer(message.offer);
       continue;
     }
-    early_bytes_ -= message.bytes.size() + sizeof(Early);
     deliver(message.from, message.header, message.bytes.data(), message.bytes.size(), false);
   }
 }

@@ -127,6 +127,10 @@ class Node : public TransportNode {
     }
   }
   bool closed(uint64_t meeting) const;
+  // Returns true if this rank can keep so many bytes more for channels that it has yet to open, and
+  // ends the connection to `from` if not. A caller that then takes memory for such bytes counts
+  // them in early_bytes_.
+  bool can_keep(int from, size_t bytes);
   void drop_early();
   Status start_service();
   void stop_service();
@@ -134,6 +138,7 @@ class Node : public TransportNode {
   const int rank_, ranks_;
   std::mutex mutex_;
   std::unordered_map<uint64_t, Channel*> channels_;  // null: closed, and what comes for it is late
+  size_t early_bytes_ = 0;                           // memory for channels that are not open yet
   std::atomic<bool> unflushed_{false};               // something was sent since all had left
 
  private:
@@ -163,7 +168,6 @@ class Node : public TransportNode {
   const bool checksum_;
   std::vector<Link> links_;  // by rank
   std::unordered_map<uint64_t, std::vector<Early>> early_;
-  size_t early_bytes_ = 0;
 
   // State of the service (node_service.cpp).
   std::mutex sleep_mutex_;

@@ -193,12 +193,16 @@ void Node::finish(Link& link, std::string why) {
 void Node::close_link(Link& link) noexcept {
   link.over = true;
   link.out.clear();
+  link.uncount();
+  std::vector<std::byte>().swap(link.whole);
   end_dial(link);
   if (const int fd = link.fd.exchange(-1); fd >= 0) {
     unwatch(fd);
     ::close(fd);
   }
 }
+
+void Node::Link::uncount() noexcept { node.early_bytes_ -= std::exchange(early, 0); }
 
 std::byte* Node::Link::begin(const Head& head) {
   const mirror::Header& header = head.header;
@@ -208,8 +212,10 @@ std::byte* Node::Link::begin(const Head& head) {
   channel = mirrored ? node.find(header.channel) : nullptr;
   if (!channel) {
     if (mirrored && node.closed(header.channel)) return nullptr;
+    if (mirrored && !node.can_keep(rank, head.bytes)) return nullptr;
     goes = Goes::to_whole;
     whole.resize(head.bytes);
+    node.early_bytes_ += early = head.bytes;
     return whole.data();
   }
   if (channel->tag() != header.tag) {
@@ -241,6 +247,7 @@ bool Node::Link::end(const Head& head, std::byte* place) {
   } else if (goes == Goes::to_channel && node.find(head.header.channel) == channel) {
     channel->landed(channel->member(rank), head.header, place, head.bytes);
   } else if (goes == Goes::to_whole) {
+    uncount();
     node.deliver(rank, head.header, place, head.bytes, false);
     if (whole.capacity() > kKeptBytes) std::vector<std::byte>().swap(whole);
   }

@@ -77,6 +77,7 @@ class Node : public mirror::Node {
     std::byte* go_on(const Head& head, std::byte* place) override;
     bool end(const Head& head, std::byte* place) override;
     void spoilt(const Head& head) override;
+    void uncount() noexcept;
 
     Node& node;
     const int rank;
@@ -91,6 +92,7 @@ class Node : public mirror::Node {
     enum class Goes { nowhere, to_channel, to_whole } goes = Goes::nowhere;
     mirror::Channel* channel = nullptr;  // their place is this one's
     std::vector<std::byte> whole;        // its channel is not open, or it is no bytes of a mirror
+    size_t early = 0;                    // bytes of it that the node's early_bytes_ has
     Inbox in;
     Outbox out;
     std::unique_ptr<Dial> dial;

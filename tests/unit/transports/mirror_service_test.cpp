@@ -72,6 +72,24 @@ class RecordingNode final : public StillNode {
   }
 };
 
+// A node that is offered bytes, or gets them, for a channel that is not open.
+class EarlyNode final : public StillNode {
+ public:
+  explicit EarlyNode(const fsccl_transport_job_t& job) : StillNode("early", job) {}
+  ~EarlyNode() override { drop_early(); }
+  bool deliver_early(void* data, size_t bytes, bool offered) {
+    const std::lock_guard lock(mutex());
+    Header header{};
+    header.channel = 8;
+    header.kind = MessageKind::bytes;
+    return deliver(1, header, data, bytes, offered);
+  }
+  bool gone() {
+    const std::lock_guard lock(mutex());
+    return broken(1);
+  }
+};
+
 // A channel of rank 3 of 16.
 class News : public testing::Test {
  protected:
@@ -169,6 +187,21 @@ TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
   failure.code = FSCCL_ERR_ABORTED;
   channel_->fail(failure);  // it does not matter here which ranks cannot be told
   EXPECT_EQ(channel_->failure()->code, FSCCL_ERR_ABORTED);
+}
+
+// The bytes of an offer are where they are, but the node has to remember the offer.
+TEST(EarlyMessages, OffersTakeOfTheLimitToo) {
+  constexpr unsigned char key[32] = {};
+  constexpr size_t kBytes = 255u << 20, kOffers = 20'000;
+  EarlyNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0, nullptr});
+  const std::unique_ptr<std::byte[]> data = std::make_unique_for_overwrite<std::byte[]>(kBytes);
+  node.deliver_early(data.get(), kBytes, false);
+  ASSERT_FALSE(node.gone());
+  size_t kept = 0;
+  while (kept < kOffers && node.deliver_early(data.get(), 1, true)) kept++;
+  EXPECT_GT(kept, 0u);
+  EXPECT_LT(kept, kOffers);
+  EXPECT_TRUE(node.gone());
 }
 
 // A thread that is woken goes on by itself, perhaps on the service thread's core.

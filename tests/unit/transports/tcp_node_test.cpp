@@ -12,7 +12,8 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr int64_t kLongMs = 60'000;  // an answer that does not come is a failure
+constexpr int64_t kLongMs = 60'000;         // an answer that does not come is a failure
+constexpr size_t kEarlyBytes = 256u << 20;  // that a node keeps for channels which are not open yet
 
 // Rank 1 of a job, with a channel of ranks 0 and 1; the test is rank 0, or a stranger.
 class TcpNodeTest : public testing::Test {
@@ -139,6 +140,15 @@ class TcpNodeTest : public testing::Test {
     Bytes made(sizeof head + bytes, uint8_t{9});
     std::memcpy(made.data(), &head, sizeof head);
     return made;
+  }
+  // A message for a channel that the node has yet to open; its bytes come later.
+  static Bytes early_head(size_t bytes) {
+    mirror::Header header{};
+    header.channel = header.tag = 8;
+    header.kind = mirror::MessageKind::line;
+    const Head head = make_head(header, bytes, false);
+    const auto* const first = reinterpret_cast<const uint8_t*>(&head);
+    return Bytes(first, first + sizeof head);
   }
   bool comes(uint32_t tick) const {
     const Deadline deadline = Deadline::in_ms(kLongMs);
@@ -308,6 +318,50 @@ TEST_F(TcpNodeTest, WhatIsNoMessageEndsTheLink) {
   EXPECT_EQ(failure->code, FSCCL_ERR_LINK);
   EXPECT_EQ(failure->peer, 0);
   EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 sent what is no message"));
+}
+
+// The system gives no memory for them, whatever a head announces.
+TEST_F(TcpNodeTest, TooManyEarlyBytesEndTheLinkBeforeTheyCome) {
+  Result<Fd> link = call();
+  ASSERT_TRUE(link.ok());
+  put(link.value().get(), early_head(kEarlyBytes + 1));
+  const fsccl_transport_failure_t* failure = fails();
+  ASSERT_TRUE(failure);
+  EXPECT_THAT(failure->text, testing::HasSubstr("for communicators that rank 1 has not made"));
+}
+
+TEST_F(TcpNodeTest, EarlyBytesOfAllLinksAreCounted) {
+  Result<Fd> first = call(0), second = call(2);
+  ASSERT_TRUE(first.ok() && second.ok());
+  put(first.value().get(), early_head(kEarlyBytes * 3 / 4));
+  put(second.value().get(), early_head(kEarlyBytes / 2));
+  await([&] {
+    const std::lock_guard lock(node_->mutex());
+    return node_->broken(2);
+  });
+  EXPECT_EQ(channel_->failure(), nullptr);
+}
+
+TEST_F(TcpNodeTest, EarlyBytesOfALinkThatEndedAreGivenBack) {
+  {
+    Result<Fd> ends = call(0);
+    ASSERT_TRUE(ends.ok());
+    put(ends.value().get(), early_head(kEarlyBytes * 3 / 4));
+  }
+  ASSERT_TRUE(fails());
+  Result<Fd> link = call(2);
+  ASSERT_TRUE(link.ok());
+  Bytes message = early_head(kEarlyBytes / 2);
+  message.resize(message.size() + kEarlyBytes / 2);
+  put(link.value().get(), message);
+  mirror::Header goodbye{};
+  goodbye.kind = mirror::MessageKind::goodbye;
+  const Head head = make_head(goodbye, 0, false);
+  put(link.value().get(), ByteView(reinterpret_cast<const uint8_t*>(&head), sizeof head));
+  shutdown(link.value().get(), SHUT_WR);
+  EXPECT_TRUE(turned_away(link.value().get()));
+  const std::lock_guard lock(node_->mutex());
+  EXPECT_FALSE(node_->broken(2)) << node_->problem(2);
 }
 
 TEST_F(TcpNodeTest, BytesOutsideTheRingEndTheChannel) {
