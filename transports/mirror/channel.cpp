@@ -282,10 +282,7 @@ std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_
   const std::string text =
       fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
                   known_as(from), bytes, header.at, ring_bytes_);
-  if (const auto failure =
-          failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text);
-      write_board(failure))
-    tell(failure, true);
+  report(failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text), true);
   return nullptr;
 }
 
@@ -345,9 +342,7 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
       "at the network and the memory between these two",
       receiver, bytes, *operation ? " of " : "", operation, sender, place_.node->name(), sum,
       meant);
-  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text);
-      write_board(failure))
-    tell(failure, true);
+  report(failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text), true);
 }
 
 bool Channel::said_goodbye(int peer) const {
@@ -356,15 +351,15 @@ bool Channel::said_goodbye(int peer) const {
           place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
 }
 
-bool Channel::write_board(const fsccl_transport_failure_t& failure) {
+void Channel::report(const fsccl_transport_failure_t& failure, bool at_first_hand) {
   Board& board = *place_.board;
-  if (board.written.load(std::memory_order_relaxed)) return false;
+  if (board.written.load(std::memory_order_relaxed)) return;
   board.failure = failure;
   board.failure.text[sizeof failure.text - 1] = '\0';
   // This store pairs with the loads in failure(): who sees the board sees what is written there.
   board.written.store(true, std::memory_order_release);
   arrived();
-  return true;
+  tell(failure, at_first_hand);
 }
 
 // Passes a failure on. A rank that hears of a failure, or has it from the job, tells the ranks at
@@ -391,7 +386,7 @@ void Channel::tell(int peer, const fsccl_transport_failure_t& failure) {
 void Channel::fail(const fsccl_transport_failure_t& failure) {
   {
     const std::lock_guard lock(place_.node->mutex());
-    if (write_board(failure)) tell(failure, failure.code != FSCCL_ERR_PEER_DEAD);
+    report(failure, failure.code != FSCCL_ERR_PEER_DEAD);
   }
   rest();
 }
@@ -406,7 +401,7 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
     if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_checksum)
       return damaged(from, nullptr, bytes, sum, header.bytes_checksum);
   std::memcpy(&failure, data, sizeof failure);
-  if (write_board(failure)) tell(failure, false);
+  report(failure, false);
 }
 
 void Channel::link_lost(int job_rank, bool for_sure) noexcept {
@@ -419,7 +414,7 @@ void Channel::link_lost(int job_rank, bool for_sure) noexcept {
 
 const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
-  // The loads of `written` pair with the store in write_board(), those of the verdict with the
+  // The loads of `written` pair with the store in report(), those of the verdict with the
   // store in link_lost().
   if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
@@ -441,9 +436,9 @@ const fsccl_transport_failure_t* Channel::failure() {
                        "free some, or raise the limit of the container",
                        mine, theirs);
     }
-    if (write_board(failure)) tell(failure, true);
+    report(failure, true);
   }
-  // This load pairs with the store in write_board().
+  // This load pairs with the store in report().
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;
 }
 

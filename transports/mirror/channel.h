@@ -149,7 +149,8 @@ class Channel final : public fsccl::Channel {
   // True if the peer has left this channel or the one around it. That its connection breaks is no
   // failure then.
   bool said_goodbye(int peer) const;
-  bool write_board(const fsccl_transport_failure_t& failure);
+  // Writes the board and passes the failure on, unless the board is written.
+  void report(const fsccl_transport_failure_t& failure, bool at_first_hand);
   void tell(const fsccl_transport_failure_t& failure, bool at_first_hand);
   void tell(int peer, const fsccl_transport_failure_t& failure);
   void count(Peer& peer);
