@@ -48,9 +48,11 @@ struct head {
 /* The head of a box. Behind it come a page of lines for each peer, and then the rings that these
  * fill. */
 struct box {
-  uint32_t arrivals; /* grows with whatever comes: what its owner sleeps on */
-  uint32_t sleepers;
   uint32_t left; /* 1: its owner has closed the channel */
+  /* The owner sleeps on `arrivals` of the channel's box, also while it waits in a pair. It grows
+   * with whatever comes for the owner. */
+  uint32_t arrivals;
+  uint32_t sleepers;
 };
 
 struct channel {
@@ -58,6 +60,9 @@ struct channel {
   size_t ring_bytes;
   struct head* board;
   struct box** boxes; /* one a rank: peers write to ours, we to theirs */
+  /* A pair has these: the channel that it is in, and the numbers there of its two ranks. */
+  const struct channel* around;
+  int numbers[2];
   /* The files of all ranks that open() made, each of so many bytes. NULL for a pair. */
   char** files;
   size_t file_bytes;
@@ -236,6 +241,9 @@ static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, ui
   const size_t pairs = PAGE + box_bytes(c->ranks, c->ring_bytes);
   if (!p) return snprintf(error, capacity, "no memory for a channel"), FSCCL_ERR_OUT_OF_MEMORY;
   p->board = c->board;
+  p->around = c;
+  p->numbers[0] = from;
+  p->numbers[1] = to;
   p->boxes[0] = (struct box*)(c->files[from] + pairs + (2 * (size_t)to + 1) * pair_box_bytes());
   p->boxes[1] = (struct box*)(c->files[to] + pairs + 2 * (size_t)from * pair_box_bytes());
   *pair = p;
@@ -245,10 +253,16 @@ static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, ui
 
 /* ---- signals */
 
+/* The box whose word a rank sleeps on. */
+static struct box* box_of_sleeper(const struct channel* c, int rank) {
+  return c->around ? c->around->boxes[c->numbers[rank]] : c->boxes[rank];
+}
+
 /* Called behind each change. A sleeper counts itself and then looks at the word; we change the
  * word and then look for sleepers. As all see this in one order (SEQ_CST), either it sees the
  * change or we see it. */
-static void wake(struct box* box) {
+static void wake(const struct channel* c, int rank) {
+  struct box* const box = box_of_sleeper(c, rank);
   __atomic_add_fetch(&box->arrivals, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&box->sleepers, __ATOMIC_SEQ_CST))
     syscall(SYS_futex, &box->arrivals, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -256,7 +270,7 @@ static void wake(struct box* box) {
 
 static void wake_all(const struct channel* c) {
   int rank;
-  for (rank = 0; rank < c->ranks; rank++) wake(c->boxes[rank]);
+  for (rank = 0; rank < c->ranks; rank++) wake(c, rank);
 }
 
 static void signal_to(void* channel, int peer, const fsccl_transport_line_t* line) {
@@ -268,7 +282,7 @@ static void signal_to(void* channel, int peer, const fsccl_transport_line_t* lin
   memcpy(there->payload, line->payload, sizeof line->payload);
   /* last, and behind all that was put */
   __atomic_store_n(&there->tick, line->tick, __ATOMIC_RELEASE);
-  wake(c->boxes[peer]);
+  wake(c, peer);
 }
 
 static void signal_all(void* channel, const fsccl_transport_line_t* line) {
@@ -286,7 +300,7 @@ static const fsccl_transport_line_t* poll_line(void* channel, int peer, uint32_t
 
 static void word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word) {
   const struct channel* const c = channel;
-  struct box* const box = c->boxes[c->rank];
+  struct box* const box = box_of_sleeper(c, c->rank);
   (void)peer, (void)tick; /* one word for all that comes */
   word->word = &box->arrivals;
   word->value = __atomic_load_n(&box->arrivals, __ATOMIC_SEQ_CST);
@@ -338,7 +352,7 @@ static int left(void* channel, int peer) {
   return __atomic_load_n(&c->boxes[peer]->left, __ATOMIC_ACQUIRE) == 1;
 }
 
-/* The first to say so writes the board. */
+/* The first to say so writes the board, and wakes those who sleep in the channel or in a pair. */
 static void fail(void* channel, const fsccl_transport_failure_t* failure) {
   const struct channel* const c = channel;
   uint32_t empty = 0;
@@ -347,7 +361,7 @@ static void fail(void* channel, const fsccl_transport_failure_t* failure) {
     return;
   c->board->board = *failure;
   __atomic_store_n(&c->board->board_state, 2, __ATOMIC_RELEASE);
-  wake_all(c);
+  wake_all(c->around ? c->around : c);
 }
 
 static const fsccl_transport_failure_t* failure(void* channel) {

@@ -187,7 +187,8 @@ typedef struct fsccl_transport_ops {
                  size_t bytes);
   int (*placed)(void* channel, int peer, uint32_t tick, size_t at, size_t bytes);
 
-  /* Writes the board if nobody has. */
+  /* Writes the board if nobody has, and wakes whoever sleeps in the channel or in one of its
+   * pairs, on all ranks; fail() of a pair does the same. */
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);
   /* The board, or NULL. */
   const fsccl_transport_failure_t* (*failure)(void* channel);

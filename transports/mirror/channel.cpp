@@ -74,6 +74,7 @@ Result<std::unique_ptr<Channel>> Channel::open(Setup place) {
   FSCCL_ASSIGN(channel->mirrors_, Mirrors::make(channel->ring_bytes_ * channel->peers_.size()));
   Node& node = *channel->place_.node;
   const std::lock_guard lock(node.mutex());
+  channel->place_.board->channels.push_back(channel.get());
   node.add(channel.get());
   for (const int32_t rank : channel->place_.members)
     if (node.broken(rank)) channel->link_lost(rank, node.starved(rank));
@@ -95,6 +96,7 @@ Channel::~Channel() {
       send(peer, MessageKind::left, nullptr, nullptr, other.sent);
     }
     place_.node->remove(this);
+    std::erase(place_.board->channels, this);
   }
   rest();
 }
@@ -358,7 +360,7 @@ void Channel::report(const fsccl_transport_failure_t& failure, bool at_first_han
   board.failure.text[sizeof failure.text - 1] = '\0';
   // This store pairs with the loads in failure(): who sees the board sees what is written there.
   board.written.store(true, std::memory_order_release);
-  arrived();
+  for (Channel* channel : board.channels) channel->arrived();
   tell(failure, at_first_hand);
 }
 

@@ -32,10 +32,12 @@ class Mirrors {
   size_t bytes_;
 };
 
-// The failure of a channel and those inside it, as known here.
+// The failure of a channel and those inside it, as known here. It changes under the mutex of the
+// node.
 struct Board {
-  std::atomic<bool> written{false};  // under the mutex of the node
+  std::atomic<bool> written{false};
   fsccl_transport_failure_t failure{};
+  std::vector<Channel*> channels;  // the channel and those inside it that are open here
 };
 
 // Returns the slot size of a channel of so many ranks whose transport moves messages of up to

@@ -54,6 +54,7 @@ struct Channel final : fsccl::Channel {
   std::byte* ring_of(int of) const { return rings + static_cast<size_t>(of) * bytes_of_ring; }
 
   int rank = 0, ranks = 0;
+  Channel* around = nullptr;  // the channel that a pair is in
   Fd fd;
   std::shared_ptr<Mapping> mapping;
   Header* header = nullptr;
@@ -287,6 +288,7 @@ Result<OpenedChannel> Channel::pair(int from, int to) {
   FSCCL_ASSIGN(pair->mapping, Mapping::of(fd.get(), begin, bytes));
   pair->rank = rank == from ? 0 : 1;
   pair->ranks = 2;
+  pair->around = this;
   pair->header = header;
   pair->blocks = reinterpret_cast<RankBlock*>(pair->mapping->base());
   pair->rings = pair->mapping->base() + 2 * sizeof(RankBlock);
@@ -298,17 +300,36 @@ Result<OpenedChannel> Channel::pair(int from, int to) {
   return OpenedChannel{std::move(pair)};
 }
 
-// Ends the sleep of every waiter of the channel.
-void wake_all(Channel& channel) {
-  for (int rank = 0; rank < channel.ranks; rank++)
-    for (auto& line : channel.blocks[rank].lines) futex_wake_all(&line.tick);
+void wake(RankBlock& block) {
+  for (auto& line : block.lines) futex_wake_all(&line.tick);
+}
+
+// Ends the sleep of every waiter of the channel and of its pairs, also of those that this process
+// does not use: a pair in which somebody sleeps is data of the file.
+void wake_all(const Channel& channel) {
+  for (int rank = 0; rank < channel.ranks; rank++) wake(channel.blocks[rank]);
+  const int fd = channel.fd.get();
+  const auto ranks = static_cast<off_t>(channel.ranks),
+             bytes = static_cast<off_t>(pair_bytes(channel.ranks)),
+             begin = static_cast<off_t>(channel.mapping->bytes()),
+             end = begin + ranks * ranks * bytes;
+  for (off_t pair = begin; pair < end; pair += bytes) {
+    const off_t data = lseek(fd, pair, SEEK_DATA);
+    if (data < 0 || data >= end) return;
+    pair = data - (data - begin) % bytes;
+    void* const blocks =
+        mmap(nullptr, 2 * sizeof(RankBlock), PROT_READ | PROT_WRITE, MAP_SHARED, fd, pair);
+    if (blocks == MAP_FAILED) return;  // they notice by themselves, a little later
+    for (int rank = 0; rank < 2; rank++) wake(static_cast<RankBlock*>(blocks)[rank]);
+    munmap(blocks, 2 * sizeof(RankBlock));
+  }
 }
 
 Channel::~Channel() {
   if (!opened) return;
   // This store pairs with the load in left().
   std::atomic_ref<uint32_t>(blocks[rank].left).store(1, std::memory_order_release);
-  for (auto& line : blocks[rank].lines) futex_wake_all(&line.tick);
+  wake(blocks[rank]);
 }
 
 bool Channel::left(int peer) const {
@@ -352,6 +373,7 @@ Status Channel::reserve() {
 }
 
 void Channel::fail(const fsccl_transport_failure_t& failure) {
+  if (around) return around->fail(failure);
   std::atomic_ref<uint32_t> state(header->failure_state);
   uint32_t none = 0;
   if (!state.compare_exchange_strong(none, 1)) return;

@@ -135,6 +135,18 @@ TEST_F(News, ThatAreHeardArePassedOnToAFew) {
   EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
 }
 
+// A thread that sleeps in one of them looks at the board when its word has changed.
+TEST_F(News, ChangeTheWordsOfTheChannelAndOfAllItsPairs) {
+  const auto from = channel_->pair(3, 5).take().channel, to = channel_->pair(7, 3).take().channel;
+  channel_->pair(3, 6).take().channel.reset();  // nobody sleeps there any more
+  fsccl_transport_word_t words[3];
+  channel_->word(5, 1, &words[0]);
+  from->word(1, 1, &words[1]);
+  to->word(0, 1, &words[2]);
+  to->fail(failure(FSCCL_ERR_ABORTED));
+  for (const fsccl_transport_word_t& word : words) EXPECT_NE(*word.word, word.value);
+}
+
 // Else it would look as if it had left for no reason.
 TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
   {

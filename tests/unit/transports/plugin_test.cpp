@@ -1,12 +1,15 @@
 // Which tables of plug-ins are taken, and what is said of the others.
 #include "transports/plugin.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 
 namespace fsccl {
 namespace {
@@ -149,6 +152,63 @@ TEST(Plugin, IsLoadedOnce) {
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(first.value(), again.value());
   EXPECT_STREQ(first.value()->name(), "memfd");
+}
+
+// The descriptors that the ranks of a channel, threads here, offer each other.
+struct Offers {
+  std::array<std::promise<int>, 2> made;
+  std::array<std::shared_future<int>, 2> all{made[0].get_future(), made[1].get_future()};
+};
+class OfferingRank final : public Opening {
+ public:
+  OfferingRank(Offers& offers, int rank) : offers_(offers), rank_(rank) {}
+  Status publish_fd(int fd) override {
+    offered_ = Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    offers_.made[static_cast<size_t>(rank_)].set_value(offered_.get());
+    return success();
+  }
+  Result<Fd> fetch_fd(int rank) override {
+    return Fd(fcntl(offers_.all[static_cast<size_t>(rank)].get(), F_DUPFD_CLOEXEC, 0));
+  }
+  bool cancelled() override { return false; }
+
+ private:
+  Offers& offers_;
+  const int rank_;
+  Fd offered_;
+};
+
+// A thread that sleeps in a channel or in a pair looks at the board when its word has changed.
+TEST(Plugin, OfTheExamplesWakesWhoSleepsInAPairThatFails) {
+  const Transport* const transport = plugin_transport(std::getenv("PLUGIN")).value();
+  const uint64_t hosts[2] = {};
+  const unsigned char key[32] = {};
+  const auto node = transport->join({sizeof(fsccl_transport_job_t), 0, 2, key, 0, hosts}).take();
+  for (const bool in_pair : {false, true}) {
+    Offers offers;
+    OfferingRank ranks[] = {{offers, 0}, {offers, 1}};
+    const auto open = [&](int rank) {
+      int32_t concerns = 0;
+      ChannelRequest request;
+      request.rank = rank;
+      request.ranks = 2;
+      request.node = node.get();
+      request.concerns = &concerns;
+      request.opening = &ranks[rank];
+      return transport->open(request).take().channel;
+    };
+    auto other = std::async(std::launch::async, [&] { return open(1); });
+    const std::unique_ptr<Channel> channels[] = {open(0), other.get()};
+    const auto to = channels[0]->pair(0, 1).take().channel,
+               back = channels[1]->pair(1, 0).take().channel;
+    fsccl_transport_word_t words[4];
+    channels[0]->word(1, 1, &words[0]);
+    channels[1]->word(0, 1, &words[1]);
+    to->word(1, 1, &words[2]);
+    back->word(0, 1, &words[3]);
+    (in_pair ? *to : *channels[0]).fail({});
+    for (const fsccl_transport_word_t& word : words) EXPECT_NE(*word.word, word.value);
+  }
 }
 
 TEST(Plugin, ThatIsNoneIsExplained) {

@@ -8,11 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/futex.h"
 #include "transports/shm/segment.h"
 
 namespace fsccl::shm {
@@ -52,14 +56,16 @@ class Offered final : public Opening {
   const int fd_;
 };
 
-// As rank 1 opens what another has made, and `use`s it.
-Opened open_offered(const Geometry& offered, uint64_t file_bytes,
-                    int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
-                    const std::function<void(Channel&)>& use = nullptr) {
+Fd file_of(const Geometry& offered, uint64_t file_bytes, int seals = F_SEAL_SHRINK | F_SEAL_SEAL) {
   Fd file(memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(file_bytes)), 0);
   EXPECT_GE(pwrite(file.get(), &offered, std::min<uint64_t>(sizeof offered, file_bytes), 0), 0);
   EXPECT_TRUE(seals == 0 || fcntl(file.get(), F_ADD_SEALS, seals) == 0);
+  return file;
+}
+
+// Opens, as rank 1, what another rank has made.
+Result<OpenedChannel> open_file(const Fd& file) {
   const int32_t pids[kRanks] = {getpid(), getpid()};
   Offered offering(file.get());
   ChannelRequest request;
@@ -70,8 +76,15 @@ Opened open_offered(const Geometry& offered, uint64_t file_bytes,
   request.deadline_ns = now_ns() + 20'000'000'000;
   request.known = true;
   request.opening = &offering;
+  return shm_transport()->open(request);
+}
+
+// The same, and `use`s it.
+Opened open_offered(const Geometry& offered, uint64_t file_bytes,
+                    int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
+                    const std::function<void(Channel&)>& use = nullptr) {
   Opened opened;
-  const Result<OpenedChannel> result = shm_transport()->open(request);
+  const Result<OpenedChannel> result = open_file(file_of(offered, file_bytes, seals));
   opened.code = result.status().code();
   if (!result.ok()) opened.error = result.status().text();
   if (result.ok()) {
@@ -81,6 +94,38 @@ Opened open_offered(const Geometry& offered, uint64_t file_bytes,
   }
   return opened;
 }
+
+// A thread that sleeps on the word of a channel, as the engine does that waits for rank 0.
+class Sleeper {
+ public:
+  explicit Sleeper(Channel& channel) {
+    channel.word(0, 1, &word_);
+    thread_ = std::thread([this] {
+      id_ = gettid();
+      const int64_t begin_ns = now_ns();
+      futex_wait(word_.word, word_.value, kLongNs);
+      woken_ = now_ns() - begin_ns < kLongNs;
+    });
+    while (!sleeps()) std::this_thread::yield();
+  }
+  // Returns true if it is woken before its time is over.
+  bool is_woken() {
+    thread_.join();
+    return woken_;
+  }
+
+ private:
+  static constexpr int64_t kLongNs = 30'000'000'000;
+  bool sleeps() const {
+    std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
+    std::string id, name, state;
+    return file >> id >> name >> state && state == "S";
+  }
+  fsccl_transport_word_t word_{};
+  std::atomic<pid_t> id_{0};
+  bool woken_ = false;
+  std::thread thread_;
+};
 
 TEST(ShmChannel, RingsAreAsLongAsRankZeroMadeThem) {
   const Opened opened = open_offered(geometry(), bytes_of(geometry()));
@@ -111,6 +156,26 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
         }
       });
   ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
+}
+
+// Wherever the failure comes from: from the channel, from another of its pairs, from a process that
+// does not use the pair.
+TEST(ShmChannel, AFailureWakesWhoSleepsInAPair) {
+  for (const char* from : {"channel", "pair", "process"}) {
+    const Fd file = file_of(geometry(), bytes_of(geometry()));
+    const Result<OpenedChannel> opened = open_file(file), other = open_file(file);
+    ASSERT_TRUE(opened.ok() && other.ok());
+    Channel& channel = *opened.value().channel;
+    const Result<OpenedChannel> to = channel.pair(0, 1), back = channel.pair(1, 0);
+    ASSERT_TRUE(to.ok() && back.ok());
+    Sleeper in_pair(*to.value().channel), in_channel(channel);
+    Channel& fails = from == std::string("pair")      ? *back.value().channel
+                     : from == std::string("channel") ? channel
+                                                      : *other.value().channel;
+    fails.fail({});
+    EXPECT_TRUE(in_pair.is_woken()) << from;
+    EXPECT_TRUE(in_channel.is_woken()) << from;
+  }
 }
 
 TEST(ShmChannel, WhatDoesNotFitTogetherIsRefused) {
