@@ -349,6 +349,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   collectives.select.native = context_->native_prices();
   collectives.select.host_shape = context_->host_shape(members_);
   collectives.select.only_slots = context_->checksum();
+  collectives.select.signals_one = engine_->options().channel->traits().signals_one;
   collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto
                                     ? default_streaming_bytes()
                                     : static_cast<uint64_t>(settings->streaming_bytes);

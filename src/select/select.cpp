@@ -310,8 +310,8 @@ const Rule* usable(const Rule* rule, const Shape& shape, const PlanMakers& maker
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
   else if (rule->in_steps() && !names_slots(rule, makers))
     *why_not =
-        "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
-        "what fits a slot of all";
+        "plans in steps are for ranks of several hosts, enough of them for so many steps, for what "
+        "fits a slot of all, and for transports that can signal one peer";
   else if (rule->algorithm == Algorithm::read && !(options.costs.can_read && makers.can_be_read()))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
@@ -338,7 +338,7 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
   if (tiny)
     makers.through_slots = {
         {Algorithm::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
-  if (shape.mirrored) add_steps(makers, op, shape);
+  if (shape.mirrored && options.signals_one) add_steps(makers, op, shape);
   if (tiny && (named || makers.through_slots.size() == 1))
     return only(std::move(*tiny), options, "it fits into the signals", considered);
   if (shape.ranks == 1) return only(makers.direct(shape), options, "there is one rank", considered);

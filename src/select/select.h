@@ -28,6 +28,7 @@ struct SelectOptions {
   HostShape host_shape;
   // Checksums are checked when payloads come out of slots, so no rank touches another's buffers.
   bool only_slots = false;
+  bool signals_one = true;  // the transport has signals for one peer, which plans in steps need
 
   const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op,
                    uint64_t bytes) const {

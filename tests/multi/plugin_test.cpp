@@ -59,6 +59,22 @@ int worker(const Child& self) {
   return status == FSCCL_ERR_PEER_DEAD && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 10;
 }
 
+// A rank that exchanges little with all others.
+int exchanger(const Child& self) {
+  constexpr size_t kCount = 100;
+  fsccl_comm_t comm = nullptr;
+  if (tell("create", fsccl_comm_create(nullptr, &comm))) return 3;
+  if (tell("barrier", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  const std::vector<int32_t> mine(kCount, self.rank);
+  std::vector<int32_t> all(kCount * static_cast<size_t>(self.ranks), -1);
+  if (tell("gather",
+           fsccl_all_gather(mine.data(), all.data(), kCount, FSCCL_INT32, comm, nullptr, nullptr)))
+    return 5;
+  for (size_t i = 0; i < all.size(); i++)
+    if (all[i] != static_cast<int32_t>(i / kCount)) return 6;
+  return tell("destroy", fsccl_comm_destroy(comm));
+}
+
 // Is not to be joined to anybody.
 int stranger(const Child&) {
   fsccl_comm_t comm = nullptr;
@@ -94,6 +110,19 @@ TEST(Plugin, AKilledRankIsNamed) {
       EXPECT_THAT(processes.output(rank), HasSubstr("peer " + number)) << processes.report();
     }
   }
+}
+
+// Plans in which ranks pass on what they get need signals for single peers.
+TEST(Plugin, NoPlanIsInStepsWithoutSignalsForOnePeer) {
+  constexpr int kMany = 5;
+  Processes processes;
+  const Variables plugin = {{"FSCCL_TRANSPORT", "plugin"},
+                            {"FSCCL_TRANSPORT_PLUGIN", from_environment("WRONG_PLUGIN")},
+                            {"WRONG", "signal_to"},
+                            {"FSCCL_PLAN", "all_gather=2_steps"}};
+  for (int rank = 0; rank < kMany; rank++)
+    processes.start("exchanger", rank, kMany, with(job(rank, kMany, 21918), plugin));
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
 }
 
 struct Mistake {
@@ -196,7 +225,8 @@ TEST(Plugin, RanksOfSeveralHosts) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"worker", worker}, {"stranger", stranger}}))
+  if (const auto code = run_role(
+          argc, argv, {{"worker", worker}, {"exchanger", exchanger}, {"stranger", stranger}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,5 +1,5 @@
-/* The plug-in of the examples, in which one thing is wrong: what the environment variable WRONG
- * says. */
+/* The plug-in of the examples, in which one thing is wrong, or missing that may be: what the
+ * environment variable WRONG says. */
 #include <fsccl/transport.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +43,19 @@ static void wrong_leave(void* node) {
   right_plugin(FSCCL_TRANSPORT_ABI)->leave(node);
 }
 
+/* Where signal_to() is missing, each signal is one for all, and comes once a tick. */
+static void signal_once(void* channel, const fsccl_transport_line_t* line) {
+  static void* last_channel;
+  static uint32_t last_tick;
+  if (channel == last_channel && line->tick == last_tick) {
+    puts("a tick is signalled twice");
+    abort();
+  }
+  last_channel = channel;
+  last_tick = line->tick;
+  right_plugin(FSCCL_TRANSPORT_ABI)->signal(channel, line);
+}
+
 __attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(
     uint32_t abi) {
   static fsccl_transport_ops_t ops;
@@ -53,5 +66,9 @@ __attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transp
   if (wrong("name")) ops.name = "other";
   if (wrong("machine")) ops.available = unavailable;
   if (wrong("table")) ops.put = NULL;
+  if (wrong("signal_to")) {
+    ops.signal_to = NULL;
+    ops.signal = signal_once;
+  }
   return wrong("version") ? NULL : &ops;
 }

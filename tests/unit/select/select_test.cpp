@@ -145,6 +145,10 @@ TEST(Select, InStepsWhereMessagesAreDear) {
   EXPECT_EQ(at(OpCode::barrier, 64, 0), "barrier_4_steps");
   EXPECT_EQ(chosen(OpCode::barrier, shape_of(64, 0), options), "barrier")
       << "a signal is a store there";
+  options.signals_one = false;
+  EXPECT_EQ(at(OpCode::all_gather, 16, 8), "all_gather_inline");
+  EXPECT_EQ(at(OpCode::all_gather, 16, 1000), "all_gather_slots");
+  EXPECT_EQ(at(OpCode::barrier, 64, 0), "barrier");
 }
 
 // No peer's buffer can be touched: nothing direct is asked for, and none is a candidate.
