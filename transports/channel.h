@@ -18,8 +18,8 @@ struct ChannelTraits {
   std::string_view transport;  // its name
   bool mirrors = false;        // slots are mirrored: put() and rest() are there
   bool signals_one = false;    // signal_to() tells one peer and no other
-  bool places = false;         // expect() and placed() are there
-  bool prepares = false;       // prepare() is there
+  bool places = false;         // expect() and placed() are there; else nobody calls them
+  bool prepares = false;       // prepare() is there; else nobody calls it
 };
 
 struct OpenedChannel;

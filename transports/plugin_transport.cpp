@@ -67,10 +67,10 @@ class PluginChannel final : public Channel {
   }
   void rest() override { table_.rest(channel_); }
   void expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) override {
-    if (table_.expect) table_.expect(channel_, peer, tick, at, destination, bytes);
+    table_.expect(channel_, peer, tick, at, destination, bytes);
   }
   bool placed(int peer, uint32_t tick, size_t at, size_t bytes) const override {
-    return table_.placed && table_.placed(channel_, peer, tick, at, bytes) != 0;
+    return table_.placed(channel_, peer, tick, at, bytes) != 0;
   }
   void hold() override {
     if (table_.hold) table_.hold(channel_);
@@ -78,9 +78,7 @@ class PluginChannel final : public Channel {
   void signal_to(int peer, const fsccl_transport_line_t& line) override {
     table_.signal_to ? table_.signal_to(channel_, peer, &line) : table_.signal(channel_, &line);
   }
-  void prepare(uint32_t tick) override {
-    if (table_.prepare) table_.prepare(channel_, tick);
-  }
+  void prepare(uint32_t tick) override { table_.prepare(channel_, tick); }
 
   void fail(const fsccl_transport_failure_t& failure) override { table_.fail(channel_, &failure); }
   const fsccl_transport_failure_t* failure() override { return table_.failure(channel_); }
