@@ -20,8 +20,6 @@ constexpr int kEventsAtOnce = 64;
 constexpr size_t kKeptBytes = 64u << 10;  // bytes of a link's memory for whole messages
 constexpr uint32_t kLookEvery = 16;       // polls of one link: at all others, too
 
-Status no_memory_of(const char* what) { return fail_errno(errno, what); }
-
 }  // namespace
 
 Node::Node(const fsccl_transport_job_t& job) : mirror::Node("tcp", job) {
@@ -42,7 +40,7 @@ Status Node::watch(int fd, uint32_t events, uint64_t what, int operation) {
   event.events = events;
   event.data.u64 = what;
   return epoll_ctl(epoll_.get(), operation, fd, &event) == 0 ? success()
-                                                             : no_memory_of("epoll_ctl");
+                                                             : fail_errno(errno, "epoll_ctl");
 }
 
 void Node::unwatch(int fd) noexcept {
@@ -53,9 +51,9 @@ void Node::unwatch(int fd) noexcept {
 
 Status Node::start() {
   epoll_ = make_fd([] { return epoll_create1(EPOLL_CLOEXEC); });
-  if (!epoll_.valid()) return no_memory_of("epoll_create1");
+  if (!epoll_.valid()) return fail_errno(errno, "epoll_create1");
   wake_ = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-  if (!wake_.valid()) return no_memory_of("eventfd");
+  if (!wake_.valid()) return fail_errno(errno, "eventfd");
   FSCCL_ASSIGN(listener_, listen_tcp(0));
   FSCCL_ASSIGN(const Endpoint endpoint, own_endpoint(port_of(local_address(listener_.get()))));
   endpoint_ = encode(endpoint);
