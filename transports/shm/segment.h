@@ -42,8 +42,7 @@ struct alignas(kPage) Header {
 };
 
 struct Hello {
-  int32_t pid;
-  uint32_t can_read;       // this rank could read its neighbour's memory
+  uint64_t can_read;       // this rank could read its neighbour's memory
   uint64_t probe_address;  // address of probe_value in this process
   uint64_t probe_value;
 };

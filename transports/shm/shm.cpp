@@ -228,14 +228,15 @@ Status probe_single_copy(Channel& channel, const ChannelRequest& request, uint32
   Hello& mine = channel.blocks[channel.rank].hello;
   const uint64_t value =
       request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
-  mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
   mine.probe_address = reinterpret_cast<uint64_t>(&value);
   mine.probe_value = value;
   FSCCL_TRY(meet(channel, tick++, request));
-  const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
+  const int neighbour = (channel.rank + 1) % channel.ranks;
+  const Hello& other = channel.blocks[neighbour].hello;
   uint64_t seen = 0;
   const bool read = request.single_copy &&
-                    read_memory(other.pid, other.probe_address, &seen, sizeof seen) &&
+                    read_memory(channel.pids[static_cast<size_t>(neighbour)], other.probe_address,
+                                &seen, sizeof seen) &&
                     seen == other.probe_value;
   mine.can_read = read ? 1 : 0;
   FSCCL_TRY(meet(channel, tick++, request));
