@@ -6,15 +6,12 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "base/fd.h"
@@ -25,7 +22,6 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "base/write_file.h"
-#include "kernels/kernels.h"
 #include "transports/shm/mapping.h"
 #include "transports/shm/read_memory.h"
 #include "transports/shm/segment.h"
