@@ -115,14 +115,14 @@ class World {
 
  private:
   std::unique_ptr<Channel> open(size_t which) {
-    Channel::Setup place;
-    place.node = &node_;
-    place.meeting = place.tag = kMeetings[which];
-    place.rank = kOwn;
-    place.members = {0, 1, 2};
-    place.slot_bytes = 4096;
-    place.board = std::make_shared<Board>();
-    Result<std::unique_ptr<Channel>> opened = Channel::open(std::move(place));
+    Channel::Setup setup;
+    setup.node = &node_;
+    setup.meeting = setup.tag = kMeetings[which];
+    setup.rank = kOwn;
+    setup.members = {0, 1, 2};
+    setup.slot_bytes = 4096;
+    setup.board = std::make_shared<Board>();
+    Result<std::unique_ptr<Channel>> opened = Channel::open(std::move(setup));
     FUZZ_REQUIRE(opened.ok());
     return opened.take();
   }

@@ -53,30 +53,30 @@ size_t chosen_slot_bytes(size_t ranks, size_t most) {
   return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
 }
 
-Channel::Channel(Setup place)
+Channel::Channel(Setup setup)
     : fsccl::Channel(
-          {.transport = place.node->name(), .mirrors = true, .signals_one = true, .places = true}),
-      place_(std::move(place)),
-      peers_(place_.members.size()) {
-  const size_t ranks = place_.members.size(),
-               chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
-  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen,
+          {.transport = setup.node->name(), .mirrors = true, .signals_one = true, .places = true}),
+      setup_(std::move(setup)),
+      peers_(setup_.members.size()) {
+  const size_t ranks = setup_.members.size(),
+               chosen = chosen_slot_bytes(ranks, setup_.node->most_slot_bytes());
+  slot_bytes_ = round_up(std::max(setup_.slot_bytes ? setup_.slot_bytes : chosen,
                                   ranks * sizeof(fsccl_transport_line_t)),
                          kPage);
   ring_bytes_ = FSCCL_TRANSPORT_SLOTS * (slot_bytes_ + round_up(slot_bytes_ / kSmallPart, kPage));
-  for (size_t rank = 0; rank < place_.members.size(); rank++)
-    ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));
+  for (size_t rank = 0; rank < setup_.members.size(); rank++)
+    ranks_.emplace_back(setup_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
 }
 
-Result<std::unique_ptr<Channel>> Channel::open(Setup place) {
-  std::unique_ptr<Channel> channel(new Channel(std::move(place)));
+Result<std::unique_ptr<Channel>> Channel::open(Setup setup) {
+  std::unique_ptr<Channel> channel(new Channel(std::move(setup)));
   FSCCL_ASSIGN(channel->mirrors_, Mirrors::make(channel->ring_bytes_ * channel->peers_.size()));
-  Node& node = *channel->place_.node;
+  Node& node = *channel->setup_.node;
   const std::lock_guard lock(node.mutex());
-  channel->place_.board->channels.push_back(channel.get());
+  channel->setup_.board->channels.push_back(channel.get());
   node.add(channel.get());
-  for (const int32_t rank : channel->place_.members)
+  for (const int32_t rank : channel->setup_.members)
     if (node.broken(rank)) channel->link_lost(rank, node.starved(rank));
   return channel;
 }
@@ -86,38 +86,38 @@ Result<std::unique_ptr<Channel>> Channel::open(Setup place) {
 // it leaves.
 Channel::~Channel() {
   if (!mirrors_) return;
-  place_.node->hear_out();
+  setup_.node->hear_out();
   {
-    const std::lock_guard lock(place_.node->mutex());
+    const std::lock_guard lock(setup_.node->mutex());
     for (int peer = 0; peer < static_cast<int>(peers_.size()); peer++) {
       const Peer& other = peers_[static_cast<size_t>(peer)];
-      if (peer == place_.rank || !other.known || said_goodbye(peer)) continue;
-      if (failed()) tell(peer, place_.board->failure);
-      send(peer, MessageKind::left, nullptr, nullptr, other.sent);
+      if (peer == setup_.rank || !other.known || said_goodbye(peer)) continue;
+      if (failed()) tell(peer, setup_.board->failure);
+      send(peer, MessageKind::left, nullptr, nullptr, other.messages_sent);
     }
-    place_.node->remove(this);
-    std::erase(place_.board->channels, this);
+    setup_.node->remove(this);
+    std::erase(setup_.board->channels, this);
   }
   rest();
 }
 
 Result<OpenedChannel> Channel::pair(int from, int to) {
-  Setup place = place_;
-  place.around = this;
-  place.meeting = place.tag =
+  Setup inside = setup_;
+  inside.around = this;
+  inside.meeting = inside.tag =
       mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
-  place.rank = place_.rank == from ? 0 : 1;
-  place.members = {place_.members[static_cast<size_t>(from)],
-                   place_.members[static_cast<size_t>(to)]};
-  place.known_as = {known_as(from), known_as(to)};
-  place.slot_bytes = std::min(slot_bytes_, kPairSlotBytes);
-  FSCCL_ASSIGN(std::unique_ptr<Channel> pair, open(std::move(place)));
+  inside.rank = setup_.rank == from ? 0 : 1;
+  inside.members = {setup_.members[static_cast<size_t>(from)],
+                    setup_.members[static_cast<size_t>(to)]};
+  inside.known_as = {known_as(from), known_as(to)};
+  inside.slot_bytes = std::min(slot_bytes_, kPairSlotBytes);
+  FSCCL_ASSIGN(std::unique_ptr<Channel> pair, open(std::move(inside)));
   return OpenedChannel{std::move(pair)};
 }
 
 int Channel::take_path(int peer, int number) {
-  const std::lock_guard lock(place_.node->mutex());
-  return place_.node->take_path(*this, place_.members[static_cast<size_t>(peer)], number);
+  const std::lock_guard lock(setup_.node->mutex());
+  return setup_.node->take_path(*this, setup_.members[static_cast<size_t>(peer)], number);
 }
 
 int Channel::member(int job_rank) const {
@@ -130,8 +130,8 @@ int Channel::member(int job_rank) const {
 
 Header Channel::header(MessageKind kind) const {
   Header made{};
-  made.channel = place_.meeting;
-  made.tag = place_.tag;
+  made.channel = setup_.meeting;
+  made.tag = setup_.tag;
   made.kind = kind;
   return made;
 }
@@ -147,18 +147,18 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   }
   if (line) header.line = *line;
   peer.known = true;
-  peer.sent++;
+  peer.messages_sent++;
   Payload payload = put ? Payload{put->source, put->bytes, own(put->at), mirrors_} : Payload{};
-  place_.node->send(place_.members[static_cast<size_t>(to)], header, std::move(payload), more);
+  setup_.node->send(setup_.members[static_cast<size_t>(to)], header, std::move(payload), more);
 }
 
 // Where several peers get the same bytes, they are copied once.
 void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
   const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
-  const uint32_t sum = !place_.node->checksum() ? 0
+  const uint32_t sum = !setup_.node->checksum() ? 0
                        : again                  ? puts_.back().sum
                                                 : crc32c(source, bytes);
-  if (!place_.node->takes_at_once() && own(at) != source) {
+  if (!setup_.node->takes_at_once() && own(at) != source) {
     if (!again) copy_bytes(own(at), source, bytes, Stores::cached);
     source = own(at);
   }
@@ -166,11 +166,11 @@ void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
 }
 
 void Channel::signal(const fsccl_transport_line_t& line) {
-  const std::lock_guard lock(place_.node->mutex());
+  const std::lock_guard lock(setup_.node->mutex());
   fsccl_transport_line_t mine = line;
   mine.processor = -1;
   const auto ranks = static_cast<int>(peers_.size());
-  const auto turn = [&](const Put& put) { return (put.peer - place_.rank + ranks) % ranks; };
+  const auto turn = [&](const Put& put) { return (put.peer - setup_.rank + ranks) % ranks; };
   if (puts_.size() > 1)
     std::stable_sort(puts_.begin(), puts_.end(),
                      [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
@@ -178,7 +178,7 @@ void Channel::signal(const fsccl_transport_line_t& line) {
   const Put* const end = next + puts_.size();
   const bool more = std::exchange(holds_, false);
   for (int i = 1; i < ranks; i++) {
-    const int peer = (place_.rank + i) % ranks;
+    const int peer = (setup_.rank + i) % ranks;
     const Put* const first = next;
     while (next != end && next->peer == peer) next++;
     send_line(peer, mine, first, next, more);
@@ -187,7 +187,7 @@ void Channel::signal(const fsccl_transport_line_t& line) {
 }
 
 void Channel::signal_to(int peer, const fsccl_transport_line_t& line) {
-  const std::lock_guard lock(place_.node->mutex());
+  const std::lock_guard lock(setup_.node->mutex());
   fsccl_transport_line_t mine = line;
   mine.processor = -1;
   const auto others = std::stable_partition(puts_.begin(), puts_.end(),
@@ -219,21 +219,21 @@ const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
     return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick;
   };
   if (has_come()) return &line;
-  place_.node->poll(place_.members[static_cast<size_t>(from)]);
+  setup_.node->poll(setup_.members[static_cast<size_t>(from)]);
   return has_come() ? &line : nullptr;
 }
 
 void Channel::word(int, uint32_t, fsccl_transport_word_t* word) {
   word->word = &arrivals_;
   word->value = std::atomic_ref(arrivals_).load(std::memory_order_seq_cst);
-  word->sleepers = &place_.node->sleepers;
+  word->sleepers = &setup_.node->sleepers;
   word->processor = -1;
-  place_.node->need();
+  setup_.node->need();
 }
 
 void Channel::arrived() {
   const uint32_t next = std::atomic_ref(arrivals_).load(std::memory_order_relaxed) + 1;
-  if (futex_store(&arrivals_, next, &place_.node->sleepers)) place_.node->woke();
+  if (futex_store(&arrivals_, next, &setup_.node->sleepers)) setup_.node->woke();
 }
 
 std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const {
@@ -251,14 +251,14 @@ Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
   if (arrival.tick != tick) {
     arrival.tick = tick;
     arrival.has_line = false;
-    arrival.landed = 0;
+    arrival.bytes_landed = 0;
     arrival.expected.clear();
   }
   return &arrival;
 }
 
 void Channel::expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) {
-  const std::lock_guard lock(place_.node->mutex());
+  const std::lock_guard lock(setup_.node->mutex());
   Peer& from = peers_[static_cast<size_t>(peer)];
   if (from.lines[tick % FSCCL_TRANSPORT_TICKS].tick == tick) return;  // all of it has come already
   if (Arrival* arrival = arrival_of(from, tick))
@@ -275,7 +275,7 @@ bool Channel::placed(int from, uint32_t tick, size_t at, size_t bytes) const {
 
 std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_once) {
   Arrival* arrival = arrival_of(peers_[static_cast<size_t>(from)], header.line.tick);
-  if (at_once && bytes && arrival && !place_.board->written.load(std::memory_order_relaxed))
+  if (at_once && bytes && arrival && !setup_.board->written.load(std::memory_order_relaxed))
     for (Expected& expected : arrival->expected)
       if (expected.at == header.at && expected.bytes == bytes && expected.destination &&
           !std::exchange(expected.placed, true))
@@ -284,7 +284,7 @@ std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_
   const std::string text =
       fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
                   known_as(from), bytes, header.at, ring_bytes_);
-  report(failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text), true);
+  report(failure_of(FSCCL_ERR_PROTOCOL, known_as(setup_.rank), known_as(from), text), true);
   return nullptr;
 }
 
@@ -304,25 +304,25 @@ void Channel::publish(Peer& peer, const fsccl_transport_line_t& line) {
 // One message more from this peer. The one that says that it has left may overtake others.
 void Channel::count(Peer& peer) {
   peer.known = true;
-  if (++peer.landed != peer.last) return;
+  if (++peer.messages_landed != peer.last) return;
   // This store pairs with the load in left().
   peer.left.store(true, std::memory_order_release);
   arrived();
 }
 
 void Channel::landed(int from, const Header& header, const std::byte* place, size_t bytes) {
-  if (place_.node->checksum())
+  if (setup_.node->checksum())
     if (const uint32_t sum = crc32c(place, bytes); sum != header.bytes_checksum)
       return damaged(from, &header.line, bytes, sum, header.bytes_checksum);
   Peer& peer = peers_[static_cast<size_t>(from)];
   if (Arrival* arrival = arrival_of(peer, header.line.tick)) {
-    arrival->landed += bytes;
+    arrival->bytes_landed += bytes;
     if (header.kind == MessageKind::line) {
       arrival->has_line = true;
-      arrival->sent = header.sent;
+      arrival->bytes_due = header.sent;
       arrival->line = header.line;
     }
-    if (arrival->has_line && arrival->landed >= arrival->sent) {
+    if (arrival->has_line && arrival->bytes_landed >= arrival->bytes_due) {
       arrival->has_line = false;
       for (Expected& expected : arrival->expected) expected.destination = nullptr;
       publish(peer, arrival->line);
@@ -336,25 +336,25 @@ void Channel::landed(int from, const Header& header, const std::byte* place, siz
 void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum,
                       uint32_t meant) {
   char operation[200] = "";
-  if (line && place_.describe) place_.describe(line, operation, sizeof operation);
-  const int sender = known_as(from), receiver = known_as(place_.rank);
+  if (line && setup_.describe) setup_.describe(line, operation, sizeof operation);
+  const int sender = known_as(from), receiver = known_as(setup_.rank);
   const std::string text = fmt::format(
       "rank {} got {} bytes{}{} from rank {} over {} that changed on the way: their CRC32C is "
       "{:#010x}, {:#010x} was meant. Look "
       "at the network and the memory between these two",
-      receiver, bytes, *operation ? " of " : "", operation, sender, place_.node->name(), sum,
+      receiver, bytes, *operation ? " of " : "", operation, sender, setup_.node->name(), sum,
       meant);
   report(failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text), true);
 }
 
 bool Channel::said_goodbye(int peer) const {
   return left(peer) ||
-         (place_.around &&
-          place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
+         (setup_.around &&
+          setup_.around->left(setup_.around->member(setup_.members[static_cast<size_t>(peer)])));
 }
 
 void Channel::report(const fsccl_transport_failure_t& failure, bool at_first_hand) {
-  Board& board = *place_.board;
+  Board& board = *setup_.board;
   if (board.written.load(std::memory_order_relaxed)) return;
   board.failure = failure;
   board.failure.text[sizeof failure.text - 1] = '\0';
@@ -368,10 +368,10 @@ void Channel::report(const fsccl_transport_failure_t& failure, bool at_first_han
 // distances that are powers of two. All ranks therefore hear of it, even if its first rank,
 // `at_first_hand`, dies while it tells them, and no rank is flooded with news.
 void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand) {
-  if (place_.around) return place_.around->tell(failure, at_first_hand);
+  if (setup_.around) return setup_.around->tell(failure, at_first_hand);
   const auto ranks = static_cast<int>(peers_.size());
   for (int i = 1; i < ranks; i++) {
-    const int peer = (place_.rank + i) % ranks;
+    const int peer = (setup_.rank + i) % ranks;
     const bool far = (i & (i - 1)) != 0;
     if (far && !(at_first_hand && (ranks <= kTellAll || peers_[static_cast<size_t>(peer)].known)))
       continue;
@@ -380,14 +380,14 @@ void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand)
 }
 
 void Channel::tell(int peer, const fsccl_transport_failure_t& failure) {
-  peers_[static_cast<size_t>(peer)].sent++;
-  place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
+  peers_[static_cast<size_t>(peer)].messages_sent++;
+  setup_.node->send(setup_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
                     {&failure, sizeof failure, nullptr, nullptr});
 }
 
 void Channel::fail(const fsccl_transport_failure_t& failure) {
   {
-    const std::lock_guard lock(place_.node->mutex());
+    const std::lock_guard lock(setup_.node->mutex());
     report(failure, failure.code != FSCCL_ERR_PEER_DEAD);
   }
   rest();
@@ -399,7 +399,7 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
   count(peer);
   fsccl_transport_failure_t failure;
   if (header.kind != MessageKind::failure || bytes != sizeof failure) return;
-  if (place_.node->checksum())
+  if (setup_.node->checksum())
     if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_checksum)
       return damaged(from, nullptr, bytes, sum, header.bytes_checksum);
   std::memcpy(&failure, data, sizeof failure);
@@ -415,23 +415,23 @@ void Channel::link_lost(int job_rank, bool for_sure) noexcept {
 }
 
 const fsccl_transport_failure_t* Channel::failure() {
-  Board& board = *place_.board;
+  Board& board = *setup_.board;
   // The loads of `written` pair with the store in report(), those of the verdict with the
   // store in link_lost().
-  if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
+  if (!board.written.load(std::memory_order_acquire)) setup_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
   const int64_t verdict_ns = verdict_ns_.load(std::memory_order_acquire);
   if (!verdict_ns || now_ns() < verdict_ns) return nullptr;
-  const std::lock_guard lock(place_.node->mutex());
+  const std::lock_guard lock(setup_.node->mutex());
   // This store pairs with the load of the verdict above, by another thread.
   verdict_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
-    if (!place_.node->broken(place_.members[peer]) || said_goodbye(static_cast<int>(peer)))
+    if (!setup_.node->broken(setup_.members[peer]) || said_goodbye(static_cast<int>(peer)))
       continue;
-    const int mine = known_as(place_.rank), theirs = known_as(static_cast<int>(peer));
+    const int mine = known_as(setup_.rank), theirs = known_as(static_cast<int>(peer));
     auto failure =
-        failure_of(FSCCL_ERR_LINK, mine, theirs, place_.node->problem(place_.members[peer]));
-    if (place_.node->starved(place_.members[peer])) {
+        failure_of(FSCCL_ERR_LINK, mine, theirs, setup_.node->problem(setup_.members[peer]));
+    if (setup_.node->starved(setup_.members[peer])) {
       failure.code = FSCCL_ERR_OUT_OF_MEMORY;
       fmt::format_to_n(failure.text, sizeof failure.text - 1,
                        "rank {} got no memory from the system for what it exchanges with rank {}; "

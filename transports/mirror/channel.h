@@ -57,7 +57,7 @@ class Channel final : public fsccl::Channel {
     std::shared_ptr<Board> board;
     Channel* around = nullptr;  // the channel that a pair belongs to, which reports its failures
   };
-  static Result<std::unique_ptr<Channel>> open(Setup place);
+  static Result<std::unique_ptr<Channel>> open(Setup setup);
   ~Channel() override;
 
   // The engine makes the following calls (transports/channel.h).
@@ -70,21 +70,21 @@ class Channel final : public fsccl::Channel {
   void put(int peer, size_t at, const void* source, size_t bytes) override;
   void expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) override;
   bool placed(int peer, uint32_t tick, size_t at, size_t bytes) const override;
-  void rest() override { place_.node->rest(); }
+  void rest() override { setup_.node->rest(); }
   void fail(const fsccl_transport_failure_t& failure) override;
   const fsccl_transport_failure_t* failure() override;
-  void hear_out() override { place_.node->hear_out(); }
+  void hear_out() override { setup_.node->hear_out(); }
   bool left(int peer) const override {
     // This load pairs with the store in count().
     return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire);
   }
   Result<OpenedChannel> pair(int from, int to) override;
-  const char* path(int number) const override { return place_.node->path(number); }
+  const char* path(int number) const override { return setup_.node->path(number); }
   int take_path(int peer, int number) override;
 
   // The node makes the following calls, with its mutex held.
-  uint64_t meeting() const { return place_.meeting; }
-  uint64_t tag() const { return place_.tag; }
+  uint64_t meeting() const { return setup_.meeting; }
+  uint64_t tag() const { return setup_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
   // Returns where the bytes of a message go. If they lie outside the ring, the channel fails and
@@ -92,7 +92,7 @@ class Channel final : public fsccl::Channel {
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
   // Returns where the mirror has the bytes of a header that has been given a place.
   std::byte* mirror_of(int peer, const Header& header) const;
-  bool failed() const { return place_.board->written.load(std::memory_order_relaxed); }
+  bool failed() const { return setup_.board->written.load(std::memory_order_relaxed); }
   void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
   // Reports that bytes from a peer differ from what was sent. `line`: the signal line that they
   // belong to, if it is known.
@@ -119,25 +119,25 @@ class Channel final : public fsccl::Channel {
   struct Arrival {
     uint32_t tick = 0;
     bool has_line = false;
-    uint64_t landed = 0, sent = 0;
+    uint64_t bytes_landed = 0, bytes_due = 0;
     fsccl_transport_line_t line{};
     std::vector<Expected> expected;
   };
   struct Peer {
     fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS]{};
     Arrival arrivals[FSCCL_TRANSPORT_TICKS];
-    uint64_t sent = 0, landed = 0;  // messages to it, and from it
-    uint64_t last = 0;              // the number of messages after which it has left
+    uint64_t messages_sent = 0, messages_landed = 0;  // to it, and from it
+    uint64_t last = 0;  // the number of messages after which it has left
     std::atomic<bool> left{false};
     bool known = false;  // something came from it, or was sent to it
   };
 
-  explicit Channel(Setup place);
+  explicit Channel(Setup setup);
   // Returns null for a tick whose place has gone to a later one.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
   Header header(MessageKind kind) const;
   std::byte* own(size_t at) const {
-    return mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at);
+    return mirrors_->at(static_cast<size_t>(setup_.rank) * ring_bytes_ + at);
   }
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
@@ -146,7 +146,7 @@ class Channel final : public fsccl::Channel {
   void send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end,
                  bool more);
   int known_as(int rank) const {
-    return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)];
+    return setup_.known_as.empty() ? rank : setup_.known_as[static_cast<size_t>(rank)];
   }
   // True if the peer has left this channel or the one around it. That its connection breaks is no
   // failure then.
@@ -157,7 +157,7 @@ class Channel final : public fsccl::Channel {
   void tell(int peer, const fsccl_transport_failure_t& failure);
   void count(Peer& peer);
 
-  const Setup place_;
+  const Setup setup_;
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::shared_ptr<Mirrors> mirrors_;
   std::vector<Peer> peers_;

@@ -15,16 +15,16 @@ class ChannelPair : public testing::Test {
   ChannelPair() { sent_.fill(std::byte{1}); }
 
   void open(int rank, Node& node, uint64_t meeting = 7) {
-    Channel::Setup place;
-    place.node = &node;
-    place.meeting = place.tag = meeting;
-    place.rank = rank;
-    place.members = {0, 1};
-    place.describe = [](const fsccl_transport_line_t* line, char* text, size_t capacity) {
+    Channel::Setup setup;
+    setup.node = &node;
+    setup.meeting = setup.tag = meeting;
+    setup.rank = rank;
+    setup.members = {0, 1};
+    setup.describe = [](const fsccl_transport_line_t* line, char* text, size_t capacity) {
       text[fmt::format("operation {}", line->tick).copy(text, capacity - 1)] = '\0';
     };
-    place.board = std::make_shared<Board>();
-    Result<std::unique_ptr<Channel>> made = Channel::open(std::move(place));
+    setup.board = std::make_shared<Board>();
+    Result<std::unique_ptr<Channel>> made = Channel::open(std::move(setup));
     ASSERT_TRUE(made.ok()) << made.status().text();
     channels_[rank] = std::move(made.value());
   }

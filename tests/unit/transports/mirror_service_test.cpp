@@ -94,13 +94,13 @@ class EarlyNode final : public StillNode {
 class News : public testing::Test {
  protected:
   News() : node_({sizeof(fsccl_transport_job_t), 3, 16, key_, 0, nullptr}) {
-    Channel::Setup place;
-    place.node = &node_;
-    place.meeting = place.tag = 7;
-    place.rank = 3;
-    for (int rank = 0; rank < 16; rank++) place.members.push_back(rank);
-    place.board = std::make_shared<Board>();
-    channel_ = Channel::open(std::move(place)).take();
+    Channel::Setup setup;
+    setup.node = &node_;
+    setup.meeting = setup.tag = 7;
+    setup.rank = 3;
+    for (int rank = 0; rank < 16; rank++) setup.members.push_back(rank);
+    setup.board = std::make_shared<Board>();
+    channel_ = Channel::open(std::move(setup)).take();
   }
   static fsccl_transport_failure_t failure(fsccl_status_t code) {
     fsccl_transport_failure_t made{};
@@ -166,12 +166,12 @@ TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
 class Starved : public testing::Test {
  protected:
   Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0, nullptr}) {
-    Channel::Setup place;
-    place.node = &node_;
-    place.meeting = place.tag = 7;
-    place.members = {0, 1, 2};
-    place.board = std::make_shared<Board>();
-    channel_ = Channel::open(std::move(place)).take();
+    Channel::Setup setup;
+    setup.node = &node_;
+    setup.meeting = setup.tag = 7;
+    setup.members = {0, 1, 2};
+    setup.board = std::make_shared<Board>();
+    channel_ = Channel::open(std::move(setup)).take();
   }
   const unsigned char key_[32] = {};
   StarvedNode node_;

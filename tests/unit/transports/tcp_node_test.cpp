@@ -27,13 +27,13 @@ class TcpNodeTest : public testing::Test {
     ASSERT_TRUE(endpoint.ok());
     address_ = tcp_address(loopback(), endpoint.value().port);
     reach_others_at(nobody_port());
-    mirror::Channel::Setup place;
-    place.node = node_.get();
-    place.meeting = place.tag = 7;
-    place.rank = 1;
-    place.members = {0, 1};
-    place.board = std::make_shared<mirror::Board>();
-    Result<std::unique_ptr<mirror::Channel>> opened = mirror::Channel::open(std::move(place));
+    mirror::Channel::Setup setup;
+    setup.node = node_.get();
+    setup.meeting = setup.tag = 7;
+    setup.rank = 1;
+    setup.members = {0, 1};
+    setup.board = std::make_shared<mirror::Board>();
+    Result<std::unique_ptr<mirror::Channel>> opened = mirror::Channel::open(std::move(setup));
     ASSERT_TRUE(opened.ok());
     channel_ = std::move(opened.value());
   }
