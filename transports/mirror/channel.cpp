@@ -381,8 +381,8 @@ void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand)
 
 void Channel::tell(int peer, const fsccl_transport_failure_t& failure) {
   peers_[static_cast<size_t>(peer)].messages_sent++;
-  setup_.node->send(setup_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
-                    {&failure, sizeof failure, nullptr, nullptr});
+  setup_.node->send_failure(setup_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
+                            failure);
 }
 
 void Channel::fail(const fsccl_transport_failure_t& failure) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/crc32c.h"
 #include "transports/mirror/channel.h"
 
 namespace fsccl::mirror {
@@ -32,6 +33,13 @@ bool Node::move(int rank) noexcept {
 
 void Node::send(int rank, const Header& header, Payload&& payload, bool more) noexcept {
   spare(rank, [&] { post(rank, header, std::move(payload), more); });
+}
+
+void Node::send_failure(int rank, Header header,
+                        const fsccl_transport_failure_t& failure) noexcept {
+  header.kind = MessageKind::failure;
+  if (checksum_) header.bytes_checksum = crc32c(&failure, sizeof failure);
+  send(rank, header, {&failure, sizeof failure, nullptr, nullptr});
 }
 
 void Node::starve(int rank) noexcept {
@@ -106,8 +114,7 @@ void Node::refuse(int from, const Header& header) {
   Header answer{};
   answer.channel = header.channel;
   answer.tag = header.tag;
-  answer.kind = MessageKind::failure;
-  send(from, answer, {&failure, sizeof failure, nullptr, nullptr});
+  send_failure(from, answer, failure);
 }
 
 bool Node::can_keep(int from, size_t bytes) {

@@ -67,6 +67,8 @@ class Node : public TransportNode {
   // `more`: the next message for this rank comes at once, and may take this one with it: its source
   // lies until then.
   void send(int rank, const Header& header, Payload&& payload, bool more = false) noexcept;
+  // The same for a failure. The header names the channel.
+  void send_failure(int rank, Header header, const fsccl_transport_failure_t& failure) noexcept;
   virtual int take_path(Channel&, int, int) { return 1; }
   void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
   // Nothing goes to or comes from it any more, and why: this rank had no memory, or a problem that

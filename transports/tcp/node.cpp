@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include "base/fork.h"
-#include "kernels/crc32c.h"
 #include "transports/mirror/channel.h"
 
 namespace fsccl::tcp {
@@ -96,12 +95,7 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payloa
   Link& link = links_to_[static_cast<size_t>(rank)];
   if (broken(rank) || link.deaf) return;
   if (link.over) return broke(rank, fmt::format("rank {} has left", rank));
-  Head head = make_head(header, payload.bytes, false);
-  if (checksum()) {
-    if (header.kind == mirror::MessageKind::failure)
-      head.header.bytes_checksum = crc32c(payload.source, payload.bytes);
-    head.seal = seal_of(head, true);
-  }
+  const Head head = make_head(header, payload.bytes, checksum());
   const bool empty = link.out.empty();
   const int fd = link.fd.load(std::memory_order_relaxed);
   if (!link.out.send(fd, head, std::move(payload), more)) {

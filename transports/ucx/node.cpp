@@ -5,7 +5,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/write_file.h"
-#include "kernels/crc32c.h"
 #include "transports/mirror/channel.h"
 #include "transports/ucx/context.h"
 #include "transports/ucx/registration.h"
@@ -232,7 +231,6 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payloa
   if (header.kind == mirror::MessageKind::failure) {
     std::memcpy(&sending->failure, payload.source, sizeof sending->failure);
     payload.source = &sending->failure;
-    if (checksum()) sending->envelope.header.bytes_checksum = crc32c(payload.source, payload.bytes);
   }
   submit(peer, sending, payload.source, payload.bytes);
 }
