@@ -103,10 +103,11 @@ class Node : public TransportNode {
   // when nobody polls.
   virtual bool owes_answers() const { return false; }
   virtual void interrupt() = 0;  // makes events() ready. Without the mutex
-  // Bytes that a rank offers, and that can be fetched to `place`; and those that nobody wants.
-  virtual void fetch(int from, const Header& header, void* offer, size_t bytes, std::byte* place,
-                     Channel& channel, int peer) = 0;
-  virtual void drop_offer(void* offer) = 0;
+  // Where ranks offer bytes: fetches those of an offer to `place`, or drops an offer that nobody
+  // wants.
+  virtual void fetch(int /*from*/, const Header& /*header*/, void* /*offer*/, size_t /*bytes*/,
+                     std::byte* /*place*/, Channel& /*channel*/, int /*peer*/) {}
+  virtual void drop_offer(void* /*offer*/) {}
 
   // Delivers a message that came whole. If `offered`, `data` is an offer of the transport; the
   // result says whether it is still in use.

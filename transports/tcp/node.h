@@ -53,10 +53,6 @@ class Node : public mirror::Node {
   bool arm() override;
   int events() const override { return epoll_.get(); }
   void interrupt() override;
-  // nothing is offered
-  void fetch(int, const mirror::Header&, void*, size_t, std::byte*, mirror::Channel&,
-             int) override {}
-  void drop_offer(void*) override {}
 
  private:
   // An attempt to reach a rank, address by address.

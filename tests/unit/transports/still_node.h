@@ -20,8 +20,6 @@ class StillNode : public Node {
   bool arm() override { return true; }
   int events() const override { return -1; }
   void interrupt() override {}
-  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
-  void drop_offer(void*) override {}
 };
 
 }  // namespace fsccl::mirror
