@@ -175,8 +175,8 @@ typedef struct fsccl_transport_ops {
    * this rank's ring on. `source` must not change until that signal() has returned. The
    * transport may copy the bytes to this rank's own ring, and does not read them any more once
    * `peer` has them. `peer` is another rank and sees a copy: this rank's own ring may change
-   * while it looks. rest(): the caller goes away; signals that were given must arrive
-   * nevertheless. */
+   * while it looks. rest(): the caller stops polling; what was given by signal() must
+   * arrive nevertheless, so progress goes on in the background. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   void (*rest)(void* channel);
   /* Both or neither, beside put(). expect(): the caller wants the `bytes` bytes that `peer` will

@@ -1,13 +1,13 @@
 // A channel between hosts: the signal lines and rings of all its ranks, mirrored. A peer's put
-// lands in this rank's mirror of the peer's ring. The peer's line counts once everything that was
-// put under its tick has landed, in whatever order messages come: each line says how many bytes
-// that is.
+// lands in this rank's mirror of the peer's ring. Messages may come in any order. Each line says
+// how many bytes its rank has put under the line's tick for this one, and becomes visible here once
+// that many have arrived.
 //
-// Bytes that are put leave with the next signal. Bytes that have not left by then are in the ring
-// of this rank, and are taken from there: so no call waits until they have left, and a caller that
-// is told of a failure owns its buffers. A mirror is written by its peer's messages alone. The
-// engine's window (tick_window.h) sees to it that bytes in a ring have been read, here or there,
-// before other bytes take their place.
+// Bytes that are put leave with the next signal. If the network does not take all of them by the
+// end of that call, the rest is copied to the ring of this rank and leaves from there. So no call
+// waits until bytes have left, and a caller that is told of a failure owns its buffers. A mirror is
+// written by its peer's messages alone. The engine's window (tick_window.h) sees to it that bytes
+// in a ring have been read, here or there, before other bytes take their place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -41,7 +41,7 @@ struct Board {
 };
 
 // Returns the slot size of a channel of so many ranks whose transport moves messages of up to
-// `most` bytes well; used where nothing else is asked for.
+// `most` bytes well. A channel has such slots where its opener asks for no other size.
 size_t chosen_slot_bytes(size_t ranks, size_t most);
 
 class Channel final : public fsccl::Channel {

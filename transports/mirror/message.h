@@ -19,11 +19,12 @@ enum class MessageKind : uint32_t {
 };
 
 struct Header {
-  uint64_t channel;  // where its ranks meet
-  uint64_t tag;      // and who they are
-  uint64_t at;       // in the sender's ring
-  // bytes of this tick for this receiver, with those of this message; left: of all messages on this
-  // channel
+  uint64_t channel;  // names the channel
+  uint64_t tag;      // names the channel and its ranks
+  uint64_t at;       // the place of the bytes in the sender's ring
+  // A message of the kind `line` has the number of bytes that its receiver gets under this tick,
+  // those of the message included. One of the kind `left` has the number of messages that its
+  // receiver gets before it on this channel.
   uint64_t sent;
   fsccl_transport_line_t line;
   MessageKind kind;

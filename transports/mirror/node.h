@@ -5,11 +5,11 @@
 //
 // Progress. A thread that polls a channel moves the node on, so an exchange of two ranks that both
 // wait involves no other thread. The thread of the node sleeps until another thread is about to
-// sleep (`need`), or goes away while bytes have yet to leave (`rest`). Then it sleeps on the node's
-// descriptor, moves the node on when something comes, and goes back to sleep when no thread sleeps
-// and everything has left. If peers wait for answers (in UCX a rank that leaves wants to know that
-// everything has arrived), the thread looks after them ten times a second while no other thread
-// polls.
+// sleep (`need`), or stops polling while bytes have yet to leave (`rest`). Then it sleeps on the
+// node's descriptor, moves the node on when something comes, and goes back to sleep when no thread
+// sleeps and everything has left. If peers wait for answers (in UCX a rank that leaves wants to
+// know that everything has arrived), the thread looks after them ten times a second while no other
+// thread polls.
 //
 // Locking. One mutex guards the connections and everything that comes from them. Handlers run with
 // it held, and never call the engine.
@@ -37,9 +37,10 @@ namespace fsccl::mirror {
 class Channel;
 class Mirrors;
 
-// Bytes of a message on its way out. They are read from `source`; what has not left when send()
-// returns, from their place in this rank's own ring, to which the node copies it where it is
-// another. That of a failure has no place there: it is copied anyway.
+// Bytes of a message on its way out. They are sent from `source`. Bytes that the network does not
+// take during send() are copied to `ring`, their place in this rank's own ring, and sent from
+// there. With `more`, `source` is read until the next send(). Where `ring` is null (failures), the
+// node keeps a copy.
 struct Payload {
   const void* source = nullptr;
   size_t bytes = 0;
@@ -83,7 +84,7 @@ class Node : public TransportNode {
   // all that has come by now, where poll() leaves it to the thread that is at it
   void hear_out();
   void need();  // somebody will sleep until a message comes
-  void rest();  // the caller goes away
+  void rest();  // the caller stops polling
   // number of threads that sleep until a message comes, on whatever word
   uint32_t sleepers = 0;
 

@@ -5,8 +5,9 @@
 //   | pair 0 to 0 | pair 0 to 1 | ...
 //
 // A pair is two blocks and the slots of its sender. Its pages, and those of a rank's slots, are
-// reserved when first needed: many communicators are only ever used for what signals carry. The two
-// also map a pair only then: what a process maps grows with the ranks, not with their pairs.
+// reserved when first needed: many communicators are only ever used for what signals carry. Only
+// the two ranks of a pair map it, and only then: so what a process maps grows with the number of
+// ranks, and not with that of pairs.
 //
 // A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the
 // failure board in the header (first come). Nothing read from here is used as an index or a length

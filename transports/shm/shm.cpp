@@ -29,7 +29,7 @@
 namespace fsccl::shm {
 namespace {
 
-// The functions below open it; from then on the engine calls it alone.
+// open_channel() opens a channel. Once it is open, only the engine calls it.
 struct Channel final : fsccl::Channel {
   Channel() : fsccl::Channel({.transport = "shm", .prepares = true}) {}
   ~Channel() override;

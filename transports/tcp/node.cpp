@@ -108,7 +108,7 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payloa
   if (fd < 0 && !link.dial) dial(link);
 }
 
-// Returns true if anything left.
+// Returns true if nothing is left to send.
 bool Node::flush(Link& link) {
   if (!link.out.flush(link.fd.load(std::memory_order_relaxed))) {
     link.deaf = true;

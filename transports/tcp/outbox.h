@@ -12,12 +12,13 @@ namespace fsccl::tcp {
 
 class Outbox {
  public:
-  // With what is before it, as far as the socket takes that; -1: there is none yet. False: nothing
-  // goes over it any more. `more`: it may wait for the next one, so that one call takes both: each
-  // call costs some ten microseconds beside its bytes, for what the peer's system answers is worked
-  // off between calls.
+  // Sends a message behind those before it, as far as the socket takes it. `fd` is -1 while there
+  // is no socket. Returns false if the socket takes nothing any more. With `more` the message may
+  // wait for the next one, so that one call of the system takes both: each call costs some ten
+  // microseconds beside its bytes, because the system works off the peer's answers between calls.
   bool send(int fd, const Head& head, mirror::Payload&& payload, bool more = false);
-  // Sends the rest, as far as the socket takes it. Returns true if anything left.
+  // Sends the rest, as far as the socket takes it. Returns false if the socket takes nothing any
+  // more.
   bool flush(int fd);
   bool empty() const { return messages_.empty(); }
   void clear() {
