@@ -167,8 +167,6 @@ void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
 
 void Channel::signal(const fsccl_transport_line_t& line) {
   const std::lock_guard lock(setup_.node->mutex());
-  fsccl_transport_line_t mine = line;
-  mine.processor = -1;
   const auto ranks = static_cast<int>(peers_.size());
   const auto turn = [&](const Put& put) { return (put.peer - setup_.rank + ranks) % ranks; };
   if (puts_.size() > 1)
@@ -181,18 +179,16 @@ void Channel::signal(const fsccl_transport_line_t& line) {
     const int peer = (setup_.rank + i) % ranks;
     const Put* const first = next;
     while (next != end && next->peer == peer) next++;
-    send_line(peer, mine, first, next, more);
+    send_line(peer, line, first, next, more);
   }
   puts_.clear();
 }
 
 void Channel::signal_to(int peer, const fsccl_transport_line_t& line) {
   const std::lock_guard lock(setup_.node->mutex());
-  fsccl_transport_line_t mine = line;
-  mine.processor = -1;
   const auto others = std::stable_partition(puts_.begin(), puts_.end(),
                                             [&](const Put& put) { return put.peer == peer; });
-  send_line(peer, mine, puts_.data(), puts_.data() + (others - puts_.begin()), false);
+  send_line(peer, line, puts_.data(), puts_.data() + (others - puts_.begin()), false);
   puts_.erase(puts_.begin(), others);
 }
 
