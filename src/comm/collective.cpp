@@ -31,11 +31,11 @@ uint64_t hash_of(const std::vector<uint64_t>& values) {
 
 }  // namespace
 
-void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise) {
+void set_plans(OperationSettings* settings, const Plan& plan, const Plan& fallback) {
   settings->publishes = 0;
   for (uint32_t i = 0; i < plan.buffers.size(); i++)
     if (plan.buffers[i].address_in_signal) settings->published[settings->publishes++] = i;
-  if (settings->publishes) settings->fallback = &otherwise;
+  if (settings->publishes) settings->fallback = &fallback;
 }
 
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
@@ -74,7 +74,7 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   kept->key = key;
   Selection selection = select(call.op, shape, options_.select);
   kept->plan = std::move(selection.plan);
-  kept->otherwise = std::move(selection.fallback);
+  kept->fallback = std::move(selection.fallback);
   kept->by_hosts = hierarchy_ && hierarchy_->choose(call, shape).by_hosts;
   announce_flat(call, shape);
   kept->counts = shape.counts;
@@ -101,7 +101,7 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   if (kept->plan.buffers.size() > 2 && !kept->plan.buffers[2].slot)
     kept->scratch = std::make_unique_for_overwrite<std::byte[]>(kept->plan.buffers[2].bytes);
   OperationSettings& settings = kept->settings;
-  set_plans(&settings, kept->plan, kept->otherwise);
+  set_plans(&settings, kept->plan, kept->fallback);
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
   if (kept->bytes_read + kept->bytes_written >= options_.streaming_bytes)
@@ -109,7 +109,7 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   kept->small = alike && small_enough(kept->plan);
-  kept->small_otherwise = alike && settings.foresees && small_enough(kept->otherwise);
+  kept->small_fallback = alike && settings.foresees && small_enough(kept->fallback);
   settings.in_cache = kept->input_bytes + kept->output_bytes <= options_.cache_bytes;
   kept->fingerprint.op = call.op;
   kept->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
@@ -259,10 +259,10 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     const uint32_t buffer = kept.settings.published[i];
     return locate(buffers[buffer], kept.plan.buffers[buffer].bytes);
   };
-  if ((kept.small || kept.small_otherwise) && wait && !call.prepare && engine_.may_run_small()) {
+  if ((kept.small || kept.small_fallback) && wait && !call.prepare && engine_.may_run_small()) {
     const bool foreseen = kept.settings.foresees && engine_.foresees_unreachable();
-    if (foreseen ? kept.small_otherwise : kept.small) {
-      SmallCall small{foreseen ? &kept.otherwise : &kept.plan, &kept.settings, &kept.fingerprint,
+    if (foreseen ? kept.small_fallback : kept.small) {
+      SmallCall small{foreseen ? &kept.fallback : &kept.plan, &kept.settings, &kept.fingerprint,
                       buffers};
       if (kept.settings.publishes) small.asks = &kept.plan;
       for (uint32_t i = 0; i < kept.settings.publishes; i++) small.published[i] = location(i);

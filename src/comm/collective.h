@@ -108,6 +108,6 @@ class Collectives {
 
 // Sets which buffers of `plan` travel with the enter signal, and the plan that runs instead if some
 // rank cannot touch one of them.
-void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise);
+void set_plans(OperationSettings* settings, const Plan& plan, const Plan& fallback);
 
 }  // namespace fsccl

@@ -24,7 +24,7 @@ struct CallKey {
 
 struct KeptCall : std::enable_shared_from_this<KeptCall> {
   CallKey key;
-  Plan plan, otherwise;
+  Plan plan, fallback;
   OperationSettings settings;
   Fingerprint fingerprint;
   uint64_t bytes_read = 0, bytes_written = 0;
@@ -35,7 +35,7 @@ struct KeptCall : std::enable_shared_from_this<KeptCall> {
   std::unique_ptr<std::byte[]> scratch;
   bool by_hosts = false;  // the call goes by hosts if it can
   // A call of `plan`, and of the other one where that is foreseen, may take the fast path.
-  bool small = false, small_otherwise = false;
+  bool small = false, small_fallback = false;
 };
 
 class KeptCalls {
