@@ -109,8 +109,8 @@ Completion table_is_here(Operation& op) {
   if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
   const DataMovement movement = movement_of(x);
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
-  x.fallback = move_slots(
-      movement, turn_bytes(x.engine.slot_bytes(), x.engine.mirrored(), x.engine.ranks()));
+  x.fallback = move_slots(movement,
+                          turn_bytes(x.engine.slot_bytes(), x.engine.mirrored(), x.engine.ranks()));
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes =
       select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
