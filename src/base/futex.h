@@ -31,7 +31,7 @@ inline void futex_wait(uint32_t* word, uint32_t value, int64_t timeout_ns) {
 
 inline constexpr int64_t kBriefNs = 200'000;
 
-// The word may be one half of a wider object (ReleaseLine in engine/operation.h), so it is read
+// The word may be one half of a wider object (Milestone in base/milestone.h), so it is read
 // through a type that may alias.
 inline uint32_t futex_load(const uint32_t* word) {
   using Aliasing [[gnu::may_alias]] = uint32_t;

@@ -13,7 +13,7 @@ class Chain {
   // Called before `op` is submitted. A thread that waits for `op` drives the operations before it.
   void follow(Operation& op) const {
     if (!before_ || before_->completed() >= sequence_) return;
-    op.gate = before_->done_line();
+    op.gate = before_->milestone();
     op.gate_position = op.gate_sequence = sequence_;
     op.gate_engine = before_;
   }

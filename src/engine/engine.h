@@ -91,7 +91,7 @@ class Engine {
   uint64_t under_way() const { return queue_.under_way(); }
   // Grows to the number of an operation when that completes: operations of other engines can have
   // it as their gate.
-  const ReleaseLine* done_line() const { return queue_.done_line(); }
+  const Milestone* milestone() const { return queue_.milestone(); }
   // Both are about the operation with this sequence number. test: OK, IN_PROGRESS or an error.
   // wait: the same, after at most timeout_ms (negative: no limit of its own). elsewhere: inside
   // another engine's drive; the service thread calls back

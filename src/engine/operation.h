@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 
 #include "base/clock.h"
-#include "base/futex.h"
+#include "base/milestone.h"
 #include "engine/arena_table.h"
 #include "fsccl/transport.h"
 #include "kernels/kernels.h"
@@ -20,39 +19,6 @@
 #include "plan/plan.h"
 
 namespace fsccl {
-
-// A position that only grows, and on which threads can sleep until it is reached. One thread at a
-// time lets it grow. In a pool's control pages there is a line for each rank, the rank's release
-// line (pool/host/release_ledger.h): its position says how far the rank has come in the history of
-// collective memory events, and the rank no longer uses the bytes that were given back at this
-// position or at an earlier one. An engine counts the operations that are complete in one, and
-// gates wait for that.
-struct alignas(64) ReleaseLine {
-  uint64_t position = 0;
-  uint32_t sleepers = 0;
-  // Returns the position. The caller sees what the rank did before it reached the position.
-  uint64_t reached() const {
-    // This load pairs with the store in reach().
-    return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire);
-  }
-  // Advances the position. One thread at a time calls this.
-  void reach(uint64_t to) {
-    // This store pairs with the load in reached().
-    std::atomic_ref(position).store(to, std::memory_order_release);
-    futex_wake_sleepers(word(), &sleepers);
-  }
-  // The word to sleep on: the low half of the position, which comes first, because FSCCL runs on
-  // little endian machines only. It is read by the kernel and by futex_load() alone.
-  uint32_t* word() { return reinterpret_cast<uint32_t*>(&position); }
-  void fill_word(fsccl_transport_word_t* to) const {
-    auto* const line = const_cast<ReleaseLine*>(this);
-    to->word = line->word();
-    to->value = static_cast<uint32_t>(reached());
-    to->sleepers = &line->sleepers;
-    to->processor = -1;
-  }
-};
-static_assert(std::endian::native == std::endian::little);
 
 // The address of a peer's buffer for this rank.
 struct Remote {
@@ -136,8 +102,8 @@ struct OperationSettings {
   class Engine* lets_pass = nullptr;
   bool dry_run = false;  // signals are real, nothing is moved or reduced
   Stores stores = Stores::cached;
-  bool in_cache = false;                         // input and output together fit a core's own cache
-  const ReleaseLine* const* releases = nullptr;  // wait_released: the release line of each rank
+  bool in_cache = false;                       // input and output together fit a core's own cache
+  const Milestone* const* releases = nullptr;  // wait_released: the release line of each rank
   uint64_t released = 0;  // wait_released waits until each line has reached this release position
   // An operation of another engine advances this rank's own release line, so the position may not
   // be reached yet.
@@ -153,7 +119,7 @@ struct OperationSettings {
   // The operation begins only when `gate` has reached `gate_position`, which an operation of
   // another engine does. A thread that waits for this operation drives `gate_engine` up to its
   // operation `gate_sequence` meanwhile.
-  const ReleaseLine* gate = nullptr;
+  const Milestone* gate = nullptr;
   uint64_t gate_position = 0;
   Engine* gate_engine = nullptr;
   uint64_t gate_sequence = 0;
@@ -202,7 +168,7 @@ struct Operation : OperationSettings, Cursor {
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   uint64_t coded_bytes = 0;  // bytes that the last code step has encoded
-  // It lives as long as the operation: the operation's plan, or more data of the hooks.
+  // things that live as long as the operation, such as its plan and more data of the hooks
   std::shared_ptr<const void> state;
   std::array<uint64_t, 8> context{};  // data of the hooks
 

@@ -41,7 +41,7 @@ class Queue {
     return done_.reached() == tail_.load(std::memory_order_relaxed) &&
            !driving_.load(std::memory_order_acquire);
   }
-  const ReleaseLine* done_line() const { return &done_; }
+  const Milestone* milestone() const { return &done_; }
 
   // The place of an operation that the submitter is about to fill. The ring has room for it.
   Operation& place(uint64_t sequence, const OperationSettings& settings,
@@ -104,7 +104,7 @@ class Queue {
   InvariantGuard& guard_;
   alignas(64) std::atomic<bool> driving_{false};
   std::atomic<bool> missed_{false};
-  ReleaseLine done_;                           // operations completed
+  Milestone done_;                             // operations completed
   alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
   std::array<Operation, kRing> ring_;
 };

@@ -294,7 +294,7 @@ bool Runner::wait(C& cursor, const Step& step) {
 
 bool Runner::wait_released(Operation& op) {
   for (; op.peer < ranks_; op.peer++) {
-    const ReleaseLine* line = op.releases[op.peer];
+    const Milestone* line = op.releases[op.peer];
     if ((op.peer == rank_ && !op.releases_elsewhere) || line->reached() >= op.released) continue;
     blocked_ = {line, op.released, op.peer, 0};
     return false;

@@ -29,7 +29,7 @@ class Runner {
   enum class Outcome : uint8_t { done, blocked, failed };
   // The signal or the release that a blocked cursor waits for.
   struct Blocked {
-    const ReleaseLine* release = nullptr;  // to reach `position`; null: a line of `peer` at `tick`
+    const Milestone* release = nullptr;  // to reach `position`; null: a line of `peer` at `tick`
     uint64_t position = 0;
     int peer = 0;
     uint32_t tick = 0;
@@ -71,7 +71,7 @@ class Runner {
   void reserve_sources(size_t ranks) { sources_.resize(std::max(ranks, sources_.size())); }
 
   const Blocked& blocked() const { return blocked_; }
-  void block_on(const ReleaseLine* release, uint64_t position) {
+  void block_on(const Milestone* release, uint64_t position) {
     blocked_ = {release, position, rank_, 0};
   }
   bool met(const Blocked& blocked) const;  // true if the signal or release has come

@@ -14,7 +14,7 @@ Status Engine::submit_apart(Operation& enters, Operation& sums, uint64_t positio
   apart_.add(number, sums.fingerprint.sequence, position);
   FSCCL_TRY(submit(enters, wait, state));
   if (completed() < number) {
-    sums.gate = done_line();
+    sums.gate = milestone();
     sums.gate_position = sums.gate_sequence = number;
     sums.gate_engine = this;
   }
@@ -36,7 +36,7 @@ Status Engine::follow_sums(Operation& op) {
     fsccl_status_t state;
     return makes.wait(last, -1, &state);
   }
-  op.gate = makes.done_line();
+  op.gate = makes.milestone();
   op.gate_position = op.gate_sequence = last;
   op.gate_engine = &makes;
   return success();

@@ -48,7 +48,7 @@ uint64_t tag_of(const Communicator& comm, uint32_t arena_id) {
 }
 
 uint64_t control_bytes(const Communicator& comm, bool outside) {
-  const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine);
+  const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(Milestone);
   // files of huge pages are mapped whole pages at a time
   return outside ? round_up(lines, kGrowth) : lines;
 }
@@ -124,7 +124,7 @@ Status watch_slots(const HostArena& arena, const Communicator& comm, const char*
 }  // namespace
 
 HostPool::HostPool(Communicator& comm, std::byte* control)
-    : Pool(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
+    : Pool(comm), ledger_(reinterpret_cast<Milestone*>(control) + comm.rank()) {}
 
 // If the communicator has several hosts, each host has a pool of its own, because only the ranks of
 // a host can map an arena.

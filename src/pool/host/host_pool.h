@@ -136,8 +136,8 @@ class HostPool final : public Pool {
   void drop_writes(int rank, uint64_t offset, uint64_t bytes);
   // Adds a rank that shares units of this pool, and so has the same history of slots.
   void add_sharer(int rank) { sharers_.insert(rank); }
-  const ReleaseLine* release_line(int rank) const {
-    return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank;
+  const Milestone* release_line(int rank) const {
+    return reinterpret_cast<const Milestone*>(arena_->control()) + rank;
   }
   int rank() const { return comm_.rank(); }
   int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }

@@ -35,7 +35,7 @@ void ReleaseLedger::advance_line(uint64_t* from, uint64_t to) {
   *from = to;
 }
 
-Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position,
+Status wait_for_release(Engine& engine, int peer, const Milestone& line, uint64_t position,
                         Deadline deadline, const std::string& what) {
   const auto released = [&] { return line.reached() >= position; };
   bool left = false;

@@ -26,7 +26,7 @@ class ReleaseLedger {
   static constexpr uint64_t kMostOpen = 4096;  // positions that may be open at once
   // room() leaves this many positions free, because one call may open several
   static constexpr uint64_t kMostOpenedByOneCall = 64;
-  explicit ReleaseLedger(ReleaseLine* line) : line_(line) {}
+  explicit ReleaseLedger(Milestone* line) : line_(line) {}
 
   // Opens and returns the next position. Only the thread of the program calls this.
   uint64_t next() { return ++opened_; }
@@ -48,7 +48,7 @@ class ReleaseLedger {
  private:
   void advance_line(uint64_t* from, uint64_t to);
 
-  ReleaseLine* line_;
+  Milestone* line_;
   uint64_t opened_ = 0;
   std::array<std::atomic<uint64_t>, kMostOpen> done_{};  // [p % kMostOpen] == p: done
 };
@@ -59,7 +59,7 @@ class ReleaseLedger {
 // for them. Returns an error if the communicator fails, is aborted, or loses a rank; if the peer
 // leaves before it has released; and if the deadline passes, which ends the communicator. `what`
 // names the waiting call in the error.
-Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position,
+Status wait_for_release(Engine& engine, int peer, const Milestone& line, uint64_t position,
                         Deadline deadline, const std::string& what);
 
 }  // namespace fsccl

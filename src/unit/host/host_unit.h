@@ -151,13 +151,13 @@ class HostUnit final : public Unit {
   std::deque<GradReduction> reductions_;
   std::vector<GradReduction*> alone_;         // by parameter: the reduction of its gradient alone
   std::vector<Remote> regions_;               // the own part of each shard rank of this host
-  std::vector<const ReleaseLine*> releases_;  // by shard rank of this host
+  std::vector<const Milestone*> releases_;    // by shard rank of this host
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
   std::vector<PlannedUnit> broadcast_plans_;  // by root
   std::vector<Binding> broadcast_bindings_;
   std::vector<CollectiveCall> replica_sums_;  // tensors that reduce_grads sums over the replicas
   // the sequence number of the last reduce_grads whose sum over the shard ranks is complete
-  ReleaseLine shards_summed_;
+  Milestone shards_summed_;
 
   // state
   bool writable_ = false;  // the present slot is a private, writable one

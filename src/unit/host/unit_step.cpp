@@ -39,7 +39,7 @@ Status HostUnit::check_idle() {
 Status HostUnit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
   for (int rank = 0; rank < host_comm().size(); rank++) {
-    const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
+    const Milestone& line = *releases_[static_cast<size_t>(rank)];
     if (line.reached() < position) [[unlikely]]
       FSCCL_TRY(wait_for_release(
           engine(), comm().rank_of(host_comm().job_rank(rank)), line, position, deadline,

@@ -16,7 +16,7 @@ TEST(Collectives, KeepFewCallsAndThoseThatAreInFlight) {
   over_channel(1, [](int, Wrapped& channel, uint32_t tick) {
     Engine engine(options_over(channel, 0, 1, tick));
     Collectives collectives(engine, {});
-    ReleaseLine gate;
+    Milestone gate;
     std::weak_ptr<const void> held;
     const auto wait_at_gate = [&](Operation& op) {
       held = op.state;
