@@ -166,7 +166,7 @@ bool Node::read_some(Link& link) {
     got = recvmsg(fd, &message, MSG_DONTWAIT);
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-  if (got > 0 && link.in.took(static_cast<size_t>(got))) return true;
+  if (got > 0 && link.in.took(static_cast<size_t>(got)) && !broken(link.rank)) return true;
   if (!broken(link.rank))
     finish(link, got > 0 ? ""
                          : fmt::format("the connection to rank {} broke: {}", link.rank,

@@ -328,6 +328,7 @@ TEST_F(TcpNodeTest, TooManyEarlyBytesEndTheLinkBeforeTheyCome) {
   const fsccl_transport_failure_t* failure = fails();
   ASSERT_TRUE(failure);
   EXPECT_THAT(failure->text, testing::HasSubstr("for communicators that rank 1 has not made"));
+  EXPECT_TRUE(turned_away(link.value().get()));
 }
 
 TEST_F(TcpNodeTest, EarlyBytesOfAllLinksAreCounted) {
