@@ -168,7 +168,7 @@ struct Operation : OperationSettings, Cursor {
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   uint64_t coded_bytes = 0;  // bytes that the last code step has encoded
-  // things that live as long as the operation, such as its plan and more data of the hooks
+  // data that lives as long as the operation, such as its plan and more data of the hooks
   std::shared_ptr<const void> state;
   std::array<uint64_t, 8> context{};  // data of the hooks
 

@@ -149,7 +149,7 @@ TEST(Lists, ManyRanksReduceThroughMirroredSlots) {
   shape.mirrored = true;
   shape.tensors.push_back({FSCCL_FLOAT32, std::vector<uint64_t>(5000, 20)});
   const uint64_t slot_bytes = 5000 * 64;
-  const std::vector<Plan> plans = list_buckets(shape, slot_bytes);
+  const std::vector<Plan> plans = list_slots(shape, slot_bytes);
   ASSERT_EQ(plans.size(), 2u) << "20 elements take two lines";
   for (const Plan& plan : plans) EXPECT_LE(plan.slots[0], slot_bytes);
 }
