@@ -9,6 +9,8 @@ namespace {
 
 constexpr int64_t kTakeOverNapNs = 50'000;
 constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
+// After so many polls for a peer the service thread looks at the other engines again.
+constexpr int kPollsOfAVisit = 16;
 
 }  // namespace
 
@@ -235,7 +237,11 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
       queue_.note_missed();
       return Attempt::busy;
     }
-    const Runner::Outcome outcome = drive();
+    Runner::Outcome outcome = drive();
+    for (int polls = 0; outcome == Runner::Outcome::blocked && polls < kPollsOfAVisit; polls++) {
+      if (!peer_answers_soon()) break;
+      outcome = drive();
+    }
     const bool more = outcome == Runner::Outcome::done && unattended(),
                blocked = outcome == Runner::Outcome::blocked;
     if (!more) rest();

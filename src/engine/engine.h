@@ -196,6 +196,7 @@ class Engine {
   bool await(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool await_driving(uint64_t sequence, int64_t until_ns);
   bool poll_blocked();
+  bool peer_answers_soon();
   WaitEnd await_gate(int64_t until_ns, Operation& op);
   WaitEnd await_sums(int64_t until_ns);
   template <class Look, class Pause>
@@ -228,8 +229,10 @@ class Engine {
   std::atomic<bool> looked_back_{false};  // nothing completes any more
 
   // The driver's.
-  bool drove_ = false;             // since the transport was last told to rest
-  int64_t no_yields_until_ = 0;    // wait.cpp
+  bool drove_ = false;           // since the transport was last told to rest
+  int64_t no_yields_until_ = 0;  // wait.cpp
+  // polls of the service thread that are left out, now and after the next one in vain (wait.cpp)
+  int polls_to_leave_out_ = 0, leaves_out_ = 0;
   uint64_t recorded_blocked_ = 0;  // operation and peer of the last such record
   // The state of still_under_way(): operation and peer, the time of the last look, and how long it
   // has been looking.

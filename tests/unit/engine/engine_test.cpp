@@ -11,6 +11,7 @@
 
 #include "comm/collective.h"
 #include "engine/runner.h"
+#include "plan/build.h"
 #include "plan/collectives.h"
 #include "tests/unit/bootstrap/ranks.h"
 #include "tests/unit/wrapped_channel.h"
@@ -197,6 +198,49 @@ TEST(Runner, SignalsHoldNothingButWhatTheyTell) {
       EXPECT_EQ(line.processor, -1);
       EXPECT_THAT(line.payload, ::testing::Each(0));
     }
+  });
+}
+
+// Counts how often a thread asks where it may sleep until a signal of this tick.
+struct CountsSleeps : Wrapped {
+  using Wrapped::Wrapped;
+  uint32_t counted_tick = 0;
+  std::atomic<int> sleeps{0};
+  void word(int peer, uint32_t tick, fsccl_transport_word_t* word) override {
+    if (tick == counted_tick) sleeps++;
+    Wrapped::word(peer, tick, word);
+  }
+};
+
+// To sleep for each signal of a large operation costs two switches of threads for each piece. The
+// signal of tick 1 is there when the service thread comes to it, and is seen at the 40th look.
+TEST(Engine, TheServiceThreadPollsForAPeerThatIsInTheSameOperation) {
+  over_channel(2, [](int rank, Wrapped& channel, uint32_t tick) {
+    CountsSleeps counting(channel.inner);
+    counting.counted_tick = tick + 1;
+    int looks = 0;
+    if (rank == 0)
+      counting.on_poll = [&](const fsccl_transport_line_t* line, int peer, uint32_t at) {
+        if (at == tick) return channel.inner->poll(peer, tick + 1) != nullptr;
+        return line == nullptr || ++looks >= 40;
+      };
+    Engine engine(options_over(counting, rank, 2, tick));
+    Builder two_ticks("two ticks", rank, 2, 2);
+    two_ticks.signal(0);
+    two_ticks.wait_all(0);
+    two_ticks.signal(1);
+    two_ticks.wait_all(1);
+    const Plan plan = two_ticks.take();
+    Operation* operation = nullptr;
+    ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
+    operation->plan = &plan;
+    fsccl_status_t state;
+    ASSERT_TRUE(engine.submit(*operation, rank == 1, &state).ok());
+    if (rank == 1) return;
+    std::promise<fsccl_status_t> over;
+    engine.notify(1, into(&over));
+    EXPECT_EQ(over.get_future().get(), FSCCL_OK);
+    EXPECT_EQ(counting.sleeps, 0);
   });
 }
 
