@@ -93,6 +93,8 @@ def held_out_losses(options, way, seed, secret):
         if any(status not in (0, 1) for status in ended) or not path.exists():
             sys.exit(f'codec_curves: {way}, seed {seed}: the ranks ended with {ended}')
         losses = [float(line) for line in path.read_text(encoding='utf-8').split()]
+    if not losses or (options.network == 'digits' and len(losses) != options.epochs):
+        sys.exit(f'codec_curves: {way}, seed {seed}: {len(losses)} losses')
     return losses
 
 
