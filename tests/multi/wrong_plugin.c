@@ -43,7 +43,7 @@ static void wrong_leave(void* node) {
   right_plugin(FSCCL_TRANSPORT_ABI)->leave(node);
 }
 
-/* Where signal_to() is missing, each signal is one for all, and comes once a tick. */
+/* A plug-in without signal_to() gets each signal for all peers, and once a tick. */
 static void signal_once(void* channel, const fsccl_transport_line_t* line) {
   static void* last_channel;
   static uint32_t last_tick;

@@ -104,8 +104,8 @@ class Node : public TransportNode {
   // when nobody polls.
   virtual bool owes_answers() const { return false; }
   virtual void interrupt() = 0;  // makes events() ready. Without the mutex
-  // Where ranks offer bytes: fetches those of an offer to `place`, or drops an offer that nobody
-  // wants.
+  // Fetches the bytes of an offer to `place`, or drops an offer that nobody wants. Only transports
+  // whose ranks offer bytes have these two.
   virtual void fetch(int /*from*/, const Header& /*header*/, void* /*offer*/, size_t /*bytes*/,
                      std::byte* /*place*/, Channel& /*channel*/, int /*peer*/) {}
   virtual void drop_offer(void* /*offer*/) {}
