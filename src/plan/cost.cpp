@@ -26,7 +26,7 @@ class Follower {
       : plans_(plans),
         costs_(costs),
         reads_(reads),
-        moved_(bytes_moved(plans[0])),
+        moved_(std::max(bytes_moved(plans[0]), bytes_moved(plans[1]))),
         travel_(costs.exchange - 2 * costs.message),
         fetched_(costs.sharers > 1 || !costs.by_messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
@@ -156,7 +156,7 @@ class Follower {
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
-  const uint64_t moved_;  // bytes that a rank reads and writes in the whole plan
+  const uint64_t moved_;  // most bytes that either rank reads and writes in the whole plan
   const double travel_;   // time of a signal, without the work of the two ranks
   // each wait takes travel_ to fetch the signal, even if it was given long before
   const bool fetched_;

@@ -137,6 +137,15 @@ TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
               0.5 * many + 1000 + 0.5 * many + 1000, 100);
 }
 
+// Also where the rank that moves the bytes is not the first of the two: the root of this broadcast
+// moves none.
+TEST(Cost, WhatAReceiverReadsTakesLongerPastTheCaches) {
+  const auto read = [](const Shape& shape, uint64_t) { return broadcast_read(shape); };
+  const uint64_t many = 4 << 20;
+  EXPECT_NEAR(price(pair_of(read, many, 0), round_numbers(), true).ns,
+              1000 + 1.5 * (3000 + many) + 1000, 100);
+}
+
 // It is read into scratch memory, and reduced from there.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
   const auto reduce = [](const Shape& shape, uint64_t) {
