@@ -4,6 +4,7 @@
 #include "select/calibration.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <array>
 #include <atomic>
@@ -115,6 +116,21 @@ TEST(Calibration, EndsAtOnceWhereTheTwoDoNotRunAtOnce) {
     EXPECT_EQ(measure(rank, 2, channel, &tick).origin, CostsOrigin::table);
   });
   for (const auto& count : signals) EXPECT_LT(count, 50);
+}
+
+// However fast the core changes between the two: their times would say that copies take twice as
+// long as they do.
+TEST(Calibration, RanksOnOneCoreMeasureNothing) {
+  cpu_set_t before, first;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&first);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&first) == 0; cpu++)
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &first);
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    EXPECT_EQ(sched_setaffinity(0, sizeof first, &first), 0);
+    const Startup startup{channel.inner.get(), rank, 2, now_ns() + kLimitNs, [] { return false; }};
+    EXPECT_EQ(calibrate(startup, 1, {}, false, &tick).origin, CostsOrigin::table);
+  });
 }
 
 // A rank that has not read the lines of ranks 0 and 1 from before finds them when it comes.
