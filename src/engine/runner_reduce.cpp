@@ -8,7 +8,9 @@ namespace {
 
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the
 // system.
-constexpr uint64_t kScratchBytes = 128u << 10;
+constexpr uint64_t kScratchBytes = 128u << 10, kPageBytes = 4096;
+
+uint64_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 // Bytes of each source that are reduced before another engine's operations go on: less than a tenth
 // of a millisecond.
 constexpr uint64_t kSummedBytes = 256u << 10;
@@ -63,11 +65,14 @@ Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64
 }
 
 // Some of the sources can only be read by the system: they go through scratch memory that stays in
-// the cache.
+// the cache. A source keeps its place in a page there, because processors move bytes slowly
+// whose places in a page differ by a little (slow_to_move() in kernels/kernels.h).
 bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(ranks_);
   const uint64_t size = dtype_size(step.from);
-  if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kScratchBytes);
+  constexpr uint64_t kEach = kScratchBytes + kPageBytes;
+  if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kEach + kPageBytes);
+  std::byte* const page = scratch_.get() + (-address_of(scratch_.get())) % kPageBytes;
   const uint64_t chunk = kScratchBytes / size / kNormBlock * kNormBlock;
   for (uint64_t done = 0; done < part.count; done += chunk) {
     const uint64_t count = std::min(chunk, part.count - done);
@@ -75,7 +80,7 @@ bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part)
       const Remote source = source_of(op, step, static_cast<int>(q), part.begin).plus(done * size);
       sources_[q] = source.mapped;
       if (source.mapped) continue;
-      std::byte* scratch = scratch_.get() + q * kScratchBytes;
+      std::byte* scratch = page + q * kEach + source.address % kPageBytes;
       if (!read(op, source, static_cast<int>(q), scratch, count * size)) return false;
       sources_[q] = scratch;
     }
