@@ -133,6 +133,8 @@ Plan broadcast_inline(const Shape&);
 Plan broadcast_balanced(const Shape&);
 // Receivers pull all of the root's buffer, which may be memory that the system reads for them.
 Plan broadcast_read(const Shape&);
+// Every rank reads its part of the inputs, and then the others' parts of the result.
+Plan all_reduce_read(const Shape&);
 Plan barrier(int rank, int ranks);
 
 }  // namespace fsccl

@@ -37,7 +37,7 @@ std::vector<Named> plans_of(OpCode op) {
              one_buffer = op == OpCode::broadcast || op == OpCode::send;
   if (whole) plans.push_back({"small_slots", Algorithm::small_slots});
   plans.push_back({one_buffer ? "balanced" : "direct", Algorithm::direct});
-  if (!whole) plans.push_back({"read", Algorithm::read});
+  if (op != OpCode::reduce) plans.push_back({"read", Algorithm::read});
   const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
                             op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)

@@ -116,9 +116,12 @@ PlanMakers makers_of(OpCode op, const Shape& shape, uint64_t asked) {
     case OpCode::reduce_scatter:
     case OpCode::reduce_scatter_v:
       return makers_of_reduction(shape, asked, reduction_of_reduce_scatter, nullptr);
-    case OpCode::all_reduce:
-      return makers_of_reduction(shape, asked, reduction_of_all_reduce,
-                                 reduction_of_small_all_reduce);
+    case OpCode::all_reduce: {
+      PlanMakers makers =
+          makers_of_reduction(shape, asked, reduction_of_all_reduce, reduction_of_small_all_reduce);
+      makers.reading = all_reduce_read;
+      return makers;
+    }
     case OpCode::reduce:
       return makers_of_reduction(shape, asked, reduction_of_reduce, reduction_of_small_reduce);
     default:

@@ -118,6 +118,23 @@ struct Collective {
   bool root_alone;  // in place at the root only
 };
 
+// Adds those that go in steps, for each number of steps.
+inline void add_in_steps(std::vector<Collective>& made) {
+  for (int steps = 1; steps <= kMaxTicks; ++steps) {
+    const auto relayed = [&](const char* name, Plan (*plan)(const Shape&, int), auto expect,
+                             auto alias, bool rooted, bool parts) {
+      made.push_back({fmt::format("{}_in_{}_steps", name, steps),
+                      [=](const Shape& s) { return plan(s, steps); }, expect, alias, Fits::any,
+                      rooted, parts, false});
+    };
+    relayed("all_gather", all_gather_in_steps, expect_all_gather, small_in_output, false, true);
+    relayed("reduce_scatter", reduce_scatter_in_steps, expect_reduce_scatter, small_in_input, false,
+            true);
+    relayed("all_reduce", all_reduce_in_steps, expect_all_reduce, same_buffer, false, false);
+    relayed("broadcast", broadcast_in_steps, expect_broadcast, nullptr, true, false);
+  }
+}
+
 inline const std::vector<Collective>& collectives() {
   // Collectives through slots stand here twice: with slots that all map, and with mirrored ones.
   static const std::vector<Collective> all = [] {
@@ -170,6 +187,8 @@ inline const std::vector<Collective>& collectives() {
          false},
         {"all_reduce_direct", reduces(reduction_of_all_reduce), expect_all_reduce, same_buffer, any,
          false, false, false},
+        {"all_reduce_read", all_reduce_read, expect_all_reduce, same_buffer, any, false, false,
+         false},
         {"all_reduce_slots", slot_reduction(reduction_of_all_reduce), expect_all_reduce,
          same_buffer, any, false, false, false},
         {"small_all_reduce_slots", slot_reduction(reduction_of_small_all_reduce), expect_all_reduce,
@@ -191,19 +210,7 @@ inline const std::vector<Collective>& collectives() {
       };
       made.push_back(std::move(mirrored));
     }
-    for (int steps = 1; steps <= kMaxTicks; ++steps) {
-      const auto relayed = [&](const char* name, Plan (*plan)(const Shape&, int), auto expect,
-                               auto alias, bool rooted, bool parts) {
-        made.push_back({fmt::format("{}_in_{}_steps", name, steps),
-                        [=](const Shape& s) { return plan(s, steps); }, expect, alias, any, rooted,
-                        parts, false});
-      };
-      relayed("all_gather", all_gather_in_steps, expect_all_gather, small_in_output, false, true);
-      relayed("reduce_scatter", reduce_scatter_in_steps, expect_reduce_scatter, small_in_input,
-              false, true);
-      relayed("all_reduce", all_reduce_in_steps, expect_all_reduce, same_buffer, false, false);
-      relayed("broadcast", broadcast_in_steps, expect_broadcast, nullptr, true, false);
-    }
+    add_in_steps(made);
     return made;
   }();
   return all;

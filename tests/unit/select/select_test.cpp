@@ -56,7 +56,11 @@ TEST(Select, FollowsWhatWasMeasured) {
   // The direct plan of a broadcast writes peers' memory, so another one reads it.
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
             "broadcast_balanced else broadcast_read");
+  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), options),
+            "all_reduce_direct else all_reduce_read");
   options.costs.can_read = false;
+  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), options),
+            "all_reduce_direct else all_reduce_slots");
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
             "broadcast_balanced else broadcast_slots");
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
