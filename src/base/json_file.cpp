@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -43,20 +41,6 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
   if (text.size() > most_bytes)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
   return text;
-}
-
-Result<nlohmann::json> parse_json_text(const std::string& text, const std::string& source) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::string_view before =
-        std::string_view(text).substr(0, std::max<size_t>(error.byte, 1) - 1);
-    const size_t line_begin = before.rfind('\n') + 1;  // 0 where there is none
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,
-                1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
-  } catch (const nlohmann::json::exception&) {
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: a number in it is too large", source);
-  }
 }
 
 bool JsonReader::object(const Json& json, const std::string& place,

@@ -5,22 +5,18 @@
 #include <fmt/ranges.h>
 
 #include <initializer_list>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "base/status.h"
+#include "base/json_value.h"
 
 namespace fsccl {
 
 // FSCCL_ERR_SYSTEM: it cannot be read; FSCCL_ERR_INVALID_ARGUMENT: it is larger.
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes);
 
-// FSCCL_ERR_INVALID_ARGUMENT, with the place, where `text` is not JSON.
-Result<nlohmann::json> parse_json_text(const std::string& text, const std::string& source);
-
 class JsonReader {
  protected:
-  using Json = nlohmann::json;
+  using Json = JsonValue;
 
   explicit JsonReader(std::string source) : source_(std::move(source)) {}
   template <class... Args>

@@ -2,48 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 namespace fsccl {
-namespace {
-
-std::string quoted(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-}  // namespace
 
 std::string valid_utf8(std::string_view text) {
-  return nlohmann::json::parse(quoted(text)).get<std::string>();
+  return parse_json_text(spelled(text), "").take().get<std::string>();
 }
 
 void JsonWriter::separate() {
   flush_much();
-  if (!first_) out_ += ',';
+  if (!std::exchange(after_key_, false) && depth_ > 0) {
+    if (!first_) out_ += ',';
+    begin_line();
+  }
   first_ = false;
+}
+
+void JsonWriter::begin_line() {
+  if (form_ == Form::lines) out_.append(1, '\n').append(depth_, ' ');
 }
 
 void JsonWriter::open(char bracket) {
   separate();
   out_ += bracket;
   first_ = true;
+  depth_++;
 }
 
 void JsonWriter::close(char bracket) {
+  depth_--;
+  if (!first_) begin_line();
   out_ += bracket;
   first_ = false;
 }
 
 void JsonWriter::key(std::string_view name) {
   text(name);
-  out_ += ':';
-  first_ = true;
+  out_ += form_ == Form::lines ? ": " : ":";
+  after_key_ = true;
 }
 
 void JsonWriter::text(std::string_view value) {
   separate();
-  out_ += quoted(value);
+  const auto plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  if (std::all_of(value.begin(), value.end(), plain))
+    out_.append(1, '"').append(value).append(1, '"');
+  else
+    out_ += spelled(value);
 }
 
 void JsonWriter::number(uint64_t value) {
@@ -51,9 +59,9 @@ void JsonWriter::number(uint64_t value) {
   fmt::format_to(std::back_inserter(out_), "{}", value);
 }
 
-void JsonWriter::truth(bool value) {
+void JsonWriter::put(std::string_view word) {
   separate();
-  out_ += value ? "true" : "false";
+  out_ += word;
 }
 
 void JsonWriter::pair(uint64_t first, uint64_t second) {

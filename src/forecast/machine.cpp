@@ -1,7 +1,6 @@
 #include "forecast/machine.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json_file.h"
 #include "topo/discover.h"
@@ -232,7 +231,7 @@ Costs PassCosts::of(uint64_t read, uint64_t written) const {
   return found;
 }
 
-Result<Machine> read_machine(const nlohmann::json& json, const std::string& type) {
+Result<Machine> read_machine(const JsonValue& json, const std::string& type) {
   return MachineReader(type).read(json);
 }
 

@@ -14,9 +14,9 @@
 // wins. "measured" (what fsccl_explain calls so, of ranks within a host) takes the place of what is
 // typical of the link.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/json_value.h"
 #include "base/status.h"
 #include "plan/cost.h"
 #include "topo/connection.h"
@@ -60,6 +60,6 @@ struct Machine {
 };
 
 // `type`: of the computation, "bf16" and its like.
-Result<Machine> read_machine(const nlohmann::json& json, const std::string& type);
+Result<Machine> read_machine(const JsonValue& json, const std::string& type);
 
 }  // namespace fsccl::forecast

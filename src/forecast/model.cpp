@@ -1,7 +1,6 @@
 #include "forecast/model.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/json_file.h"
@@ -138,7 +137,7 @@ double Model::forward_flops(double sequence) const {
   return sum;
 }
 
-Result<Model> read_model(const nlohmann::json& json, int experts_per_token) {
+Result<Model> read_model(const JsonValue& json, int experts_per_token) {
   FSCCL_ASSIGN(Model model, ModelReader().read(json));
   FSCCL_TRY(estimate_missing(&model, experts_per_token));
   return model;

@@ -8,10 +8,10 @@
 // "checkpoint_bytes" (the bytes of the layer that stay with checkpointing). Values that a unit does
 // not give are estimated from the shapes of its parameters by the rules in estimate.h.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json_value.h"
 #include "base/status.h"
 #include "layout/layout.h"
 
@@ -50,6 +50,6 @@ struct Model {
 
 // `experts_per_token`: of how many experts a token uses the parameters; 0: not said, which is an
 // error for a model with experts that does not give its operations.
-Result<Model> read_model(const nlohmann::json& json, int experts_per_token);
+Result<Model> read_model(const JsonValue& json, int experts_per_token);
 
 }  // namespace fsccl::forecast

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "base/json_file.h"
 
@@ -52,8 +51,7 @@ class ConfigReader : JsonReader {
 
   bool whole(const Json& json, const char* key, int least, int most, int* value) {
     if (!json.contains(key)) return true;
-    if (!json[key].is_number_integer() || json[key].get<double>() < least ||
-        json[key].get<double>() > most)
+    if (!json[key].is_whole(least, most))
       return wrong("{} must be a whole number from {} to {}, not {}", key, least, most,
                    json[key].dump());
     *value = json[key].get<int>();
@@ -142,7 +140,7 @@ class ConfigReader : JsonReader {
 
 }  // namespace
 
-Status read_step_config(const nlohmann::json& json, StepConfig* setup) {
+Status read_step_config(const JsonValue& json, StepConfig* setup) {
   return ConfigReader().read(json, setup);
 }
 

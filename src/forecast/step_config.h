@@ -1,9 +1,9 @@
 // The setup of a forecast training step, beside its model and its machine (fsccl_forecast() in
 // insight.h describes the keys).
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/json_value.h"
 #include "base/status.h"
 #include "fsccl/fsccl.h"
 
@@ -40,7 +40,7 @@ struct StepConfig {
 };
 
 // Errors say what is wrong with which key. Keys that are not a step's are the caller's.
-Status read_step_config(const nlohmann::json& json, StepConfig* setup);
+Status read_step_config(const JsonValue& json, StepConfig* setup);
 // Checks that the ranks and the degree fit the hosts.
 Status check_step_config(const StepConfig& setup, int ranks_per_host);
 

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "base/json_file.h"
@@ -117,7 +116,7 @@ std::string to_json(const RaceRecord& record) {
 }
 
 Result<RaceRecord> parse_races(const std::string& text, const std::string& source) {
-  FSCCL_ASSIGN(const nlohmann::json json, parse_json_text(text, source));
+  FSCCL_ASSIGN(const JsonValue json, parse_json_text(text, source));
   return Reader(source).read(json);
 }
 

@@ -8,20 +8,18 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/fd.h"
+#include "base/json_writer.h"
 #include "base/threads.h"
 #include "plan/fingerprint.h"
 #include "plan/plan.h"
 
 namespace fsccl::recording {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr double kMostNs = 1e18;  // thirty years
 // since 1970; so the difference of any two moments is a number
@@ -166,22 +164,26 @@ Status read_at_once(const File& file, std::vector<Record>* found) {
   return success();
 }
 
-Json communicators_of(const std::vector<std::byte>& begin) {
-  Json list = Json::array();
+// The keys of every object are written in alphabetical order.
+void write_communicators(const std::vector<std::byte>& begin, JsonWriter& out) {
+  out.begin_list();
   for (uint32_t i = 0; i < kCommunicators; i++) {
     const auto entry = at<Communicator>(begin, kTableAt + i * sizeof(Communicator));
     if (entry.state == 0) continue;
-    Json one = {{"id", i},
-                {"tag", fmt::format("{:016x}", entry.tag)},
-                {"name", text_of(entry.name)},
-                {"rank", entry.rank},
-                {"size", entry.size},
-                {"lives", entry.state == 1}};
+    out.begin_map();
     if (entry.code)
-      one["error"] = {{"code", entry.code}, {"peer", entry.peer}, {"text", text_of(entry.text)}};
-    list.push_back(std::move(one));
+      out.entry("error", [&] {
+        out.map({{"code", entry.code}, {"peer", entry.peer}, {"text", text_of(entry.text)}});
+      });
+    out.entries({{"id", i},
+                 {"lives", entry.state == 1},
+                 {"name", text_of(entry.name)},
+                 {"rank", entry.rank},
+                 {"size", entry.size},
+                 {"tag", fmt::format("{:016x}", entry.tag)}});
+    out.end_map();
   }
-  return list;
+  out.end_list();
 }
 
 // Nanoseconds a tick, from the two moments; a recorder that was never asked again has only the
@@ -193,40 +195,39 @@ double tick_ns(const Header& header) {
   return ticks > 0 && ns > 0 ? ns / ticks : 1;
 }
 
-Json event_of(const Header& header, const Record& record, double ns_per_tick) {
+void write_event(const Header& header, const Record& record, double ns_per_tick, JsonWriter& out) {
   const double ns =
       (static_cast<double>(record.ticks) - static_cast<double>(header.begin.ticks)) * ns_per_tick;
   const int64_t since_ns = static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs));
   const int64_t at_ns = std::clamp(header.begin.unix_ns + since_ns, int64_t{0}, kLatestNs);
-  Json event = {{"at_ns", at_ns},
-                {"event", event_name(record.event)},
-                {"communicator", record.communicator},
-                {"peer", record.peer}};
-  if (record.sequence) event["sequence"] = record.sequence;
-  if (record.op) {
-    event["operation"] = op_name(static_cast<OpCode>(record.op));
-    event["count"] = record.count;
-    event["dtype"] = dtype_name(static_cast<fsccl_dtype_t>(record.dtype));
-  }
   const auto duty = static_cast<Duty>(record.kind);
-  if (record.event == Event::waits) event["duty"] = duty_name(duty);
-  if (record.event == Event::blocked && duty == Duty::release_slot) {
-    event["duty"] = duty_name(duty);
-    event.erase("count");
-    if (record.count) event["freed_by"] = record.count;
-  }
+  const bool for_slot = record.event == Event::blocked && duty == Duty::release_slot;
+  const bool of_silence = record.event == Event::suspect || record.event == Event::alive;
+  out.begin_map();
+  out.entry("at_ns", at_ns);
   if (record.event == Event::native && record.kind < kNativeNames.size())
-    event["by"] = kNativeNames[record.kind];
-  if (record.event == Event::suspect || record.event == Event::alive) {
-    event["silent_ms"] = std::min(record.count, kMostSilentMs);
-    event["stopped"] = record.kind == 1;
+    out.entry("by", kNativeNames[record.kind]);
+  out.entry("communicator", record.communicator);
+  if (record.op) {
+    if (!for_slot) out.entry("count", record.count);
+    out.entry("dtype", dtype_name(static_cast<fsccl_dtype_t>(record.dtype)));
   }
-  return event;
+  if (record.event == Event::waits || for_slot) out.entry("duty", duty_name(duty));
+  out.entry("event", event_name(record.event));
+  if (for_slot && record.count) out.entry("freed_by", record.count);
+  if (record.op) out.entry("operation", op_name(static_cast<OpCode>(record.op)));
+  out.entry("peer", record.peer);
+  if (record.sequence) out.entry("sequence", record.sequence);
+  if (of_silence)
+    out.entries(
+        {{"silent_ms", std::min(record.count, kMostSilentMs)}, {"stopped", record.kind == 1}});
+  out.end_map();
 }
 
-// Returns the events in the order of their times. An operation of the fast path becomes two events;
+// Writes the events in the order of their times. An operation of the fast path becomes two events;
 // if it left the fast path, its later events follow.
-Json events_of(const Header& header, std::vector<Record> records, double ns_per_tick) {
+void write_events(const Header& header, std::vector<Record> records, JsonWriter& out) {
+  const double ns_per_tick = tick_ns(header);
   std::stable_sort(records.begin(), records.end(),
                    [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
   std::vector<bool> done(records.size());
@@ -235,19 +236,19 @@ Json events_of(const Header& header, std::vector<Record> records, double ns_per_
     if (records[i].sequence)
       done[i] =
           std::exchange(later[records[i].communicator], records[i].sequence) != records[i].sequence;
-  Json events = Json::array();
+  out.begin_list();
   for (size_t i = 0; i < records.size(); i++) {
     Record& record = records[i];
     if (record.event == Event::at_once) {
       if (!done[i]) continue;
       record.event = Event::submitted;
-      events.push_back(event_of(header, record, ns_per_tick));
+      write_event(header, record, ns_per_tick, out);
       record.event = Event::completed;
       record.peer = -1;
     }
-    events.push_back(event_of(header, record, ns_per_tick));
+    write_event(header, record, ns_per_tick, out);
   }
-  return events;
+  out.end_list();
 }
 
 }  // namespace
@@ -275,18 +276,19 @@ Result<std::string> read(const std::string& path) {
   uint64_t torn = 0;
   FSCCL_ASSIGN(std::vector<Record> records, read_records(file, header.records, first, next, &torn));
   FSCCL_TRY(read_at_once(file, &records));
-  return Json{{"fsccl_recording", 1},
-              {"job", fmt::format("{:016x}", header.job)},
-              {"rank", header.rank},
-              {"ranks", header.ranks},
-              {"pid", header.pid},
-              {"host", text_of(header.host)},
-              {"last_look_ns", header.last.unix_ns},
-              {"overwritten", first},
-              {"torn", torn},
-              {"communicators", communicators_of(begin)},
-              {"events", events_of(header, std::move(records), tick_ns(header))}}
-      .dump();
+  return write_json([&](JsonWriter& out) {
+    out.map({{"communicators", [&] { write_communicators(begin, out); }},
+             {"events", [&] { write_events(header, std::move(records), out); }},
+             {"fsccl_recording", 1},
+             {"host", text_of(header.host)},
+             {"job", fmt::format("{:016x}", header.job)},
+             {"last_look_ns", header.last.unix_ns},
+             {"overwritten", first},
+             {"pid", header.pid},
+             {"rank", header.rank},
+             {"ranks", header.ranks},
+             {"torn", torn}});
+  });
 }
 
 }  // namespace fsccl::recording

@@ -3,9 +3,9 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "base/json_writer.h"
 #include "base/kept_file.h"
 #include "base/log.h"
 #include "base/processor.h"
@@ -34,13 +34,6 @@ Costs least_of(const Costs& a, const Costs& b) {
   if (a.can_read && b.can_read) take_less(least.read, b.read);
   least.can_read = a.can_read || b.can_read;
   return least;
-}
-
-nlohmann::json json_of(const Tuning::Measured& entry) {
-  return {{"machine", entry.machine},
-          {"transport", entry.transport},
-          {"link", topo::traits(entry.link).name},
-          {"measured", nlohmann::json::parse(costs_json(entry.costs))}};
 }
 
 }  // namespace
@@ -81,9 +74,18 @@ void KeptCosts::add(const Costs& measured) {
   }
   entries_.push_back(key_);
   entries_.back().costs = measured;
-  nlohmann::json all{{"fsccl_tuning", 1}, {"costs", nlohmann::json::array()}};
-  for (const Tuning::Measured& entry : entries_) all["costs"].push_back(json_of(entry));
-  if (const Status kept = keep_file(path_, all.dump(1) + '\n'); !kept.ok())
+  const auto write = [this](JsonWriter& out) {
+    const auto one = [&out](const Tuning::Measured& entry) {
+      const JsonValue costs = parse_json_text(costs_json(entry.costs), "").take();
+      out.map({{"link", topo::traits(entry.link).name},
+               {"machine", entry.machine},
+               {"measured", [&] { costs.write(out); }},
+               {"transport", entry.transport}});
+    };
+    out.map({{"costs", [&] { out.list(entries_, one); }}, {"fsccl_tuning", 1}});
+  };
+  const std::string text = write_json(write, JsonWriter::Form::lines) + '\n';
+  if (const Status kept = keep_file(path_, text); !kept.ok())
     FSCCL_LOG(kInfo, "what was measured between the ranks is not kept: {}", kept.text());
 }
 

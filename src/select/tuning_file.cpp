@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "base/json_file.h"
@@ -72,9 +71,11 @@ class Reader : JsonReader {
                 {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
                  "side_by_side", "read_ns", "copy_ns_per_kib"}))
       return false;
-    if (!values.contains("sizes") || values["sizes"] != Json(Cost::kSizes))
-      return wrong("{}.sizes must be {}, the sizes that this library measures", inside,
-                   Json(Cost::kSizes).dump());
+    if (const Json& sizes = values["sizes"];
+        !sizes.is_array() ||
+        !std::equal(sizes.begin(), sizes.end(), Cost::kSizes.begin(), Cost::kSizes.end()))
+      return wrong("{}.sizes must be [{}], the sizes that this library measures", inside,
+                   fmt::join(Cost::kSizes, ","));
     Costs& costs = made.costs;
     costs.origin = CostsOrigin::tuning_file;
     double per_kib = costs.copy_per_byte * 1024;
@@ -115,7 +116,7 @@ class Reader : JsonReader {
     for (size_t i = 0; i < json["rules"].size(); i++) {
       const Json& rule = json["rules"][i];
       if (!rule.is_string()) return wrong("rules[{}] must be a text", i);
-      Result<Rule> parsed = parse_rule(rule.get_ref<const std::string&>());
+      Result<Rule> parsed = parse_rule(rule.get<std::string>());
       if (!parsed.ok()) return wrong("rules[{}]: {}", i, parsed.status().text());
       tuning_.rules.push_back(parsed.take());
       tuning_.rules.back().origin = fmt::format("rule {} of FSCCL_TUNING_FILE", i);
@@ -192,7 +193,7 @@ const Costs* Tuning::find(const std::string& machine, std::string_view transport
 }
 
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source) {
-  FSCCL_ASSIGN(const nlohmann::json json, parse_json_text(text, source));
+  FSCCL_ASSIGN(const JsonValue json, parse_json_text(text, source));
   Result<Tuning> tuning = Reader(source).read(json);
   if (tuning.ok()) tuning.value().hash = hash_of(text);
   return tuning;

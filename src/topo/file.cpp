@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/json_file.h"
+#include "base/json_writer.h"
 #include "topo/discover.h"
 
 namespace fsccl::topo {
 namespace {
-
-using Json = nlohmann::json;
-// its objects are searched one by one: for writing only
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 constexpr size_t kMostVertices = 1'000'000, kMostLinks = 1'000'000;
@@ -59,7 +55,7 @@ class Reader : JsonReader {
  private:
   bool whole(const Json& json, const char* key, const std::string& place, int least, int* value) {
     if (!json.contains(key)) return true;
-    if (!json[key].is_number_integer() || json[key] < least || json[key] > kMostRepeats)
+    if (!json[key].is_whole(least, kMostRepeats))
       return wrong("{}.{} must be a whole number from {} to {}", place, key, least, kMostRepeats);
     *value = json[key].get<int>();
     return true;
@@ -123,7 +119,7 @@ class Reader : JsonReader {
     made.bytes = static_cast<uint64_t>(bytes);
     if (json.contains("down") && !json["down"].is_boolean())
       return wrong("{}.down must be true or false", place);
-    made.down = json.value("down", false);
+    made.down = json.contains("down") && json["down"].get<bool>();
     const int index = static_cast<int>(topology_.vertices.size());
     const int host = parent < 0 ? index : topology_.host_of(parent);
     if (!names_.emplace(std::pair(device(kind) ? host : parent, name), index).second)
@@ -166,8 +162,7 @@ class Reader : JsonReader {
     if (!json["cpus"].is_array() || json["cpus"].empty() || json["cpus"].size() > 64)
       return wrong("{}.cpus must be a list", place);
     for (const Json& cpu : json["cpus"]) {
-      if (!cpu.is_number_integer() || cpu < 0 || cpu > 1'000'000)
-        return wrong("{}.cpus must be numbers of processors", place);
+      if (!cpu.is_whole(0, 1e6)) return wrong("{}.cpus must be numbers of processors", place);
       made->cpus.push_back(cpu.get<int>());
     }
     cpus_ = made->cpus.back() + 1;
@@ -234,7 +229,8 @@ class Reader : JsonReader {
     std::vector<int> numbers;
     for (const Json& host : document["hosts"]) {
       if (host["name"] != host_part(path)) continue;
-      const int first = host.value("first", 0), repeat = host.value("repeat", 1);
+      const int first = host.contains("first") ? host["first"].get<int>() : 0;
+      const int repeat = host.contains("repeat") ? host["repeat"].get<int>() : 1;
       for (int i = first; i < first + repeat; i++) numbers.push_back(i);
     }
     return numbers;
@@ -259,25 +255,28 @@ class Reader : JsonReader {
   int cpus_ = 0;  // the next processor's number in this host
 };
 
-OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
+void write_vertex(const Topology& topology, const Tree& tree, int index, JsonWriter& out) {
   const Vertex& vertex = topology.vertices[static_cast<size_t>(index)];
-  OrderedJson json = OrderedJson::object();
-  if (vertex.kind != Kind::host) json["kind"] = kind_name(vertex.kind);
-  json["name"] = vertex.name;
-  if (!vertex.model.empty()) json["model"] = vertex.model;
-  if (vertex.bytes) json["bytes"] = vertex.bytes;
-  if (!vertex.cpus.empty()) json["cpus"] = vertex.cpus;
-  if (vertex.gb_per_s > 0) json["gb_per_s"] = vertex.gb_per_s;
-  if (vertex.down) json["down"] = true;
-  for (const int child : tree.below(index))
-    json["children"].push_back(json_of(topology, tree, child));
-  return json;
+  out.begin_map();
+  if (vertex.kind != Kind::host) out.entry("kind", kind_name(vertex.kind));
+  out.entry("name", vertex.name);
+  if (!vertex.model.empty()) out.entry("model", vertex.model);
+  if (vertex.bytes) out.entry("bytes", vertex.bytes);
+  if (!vertex.cpus.empty())
+    out.entry("cpus", [&] { out.list(vertex.cpus, [&](int cpu) { out.value(cpu); }); });
+  if (vertex.gb_per_s > 0) out.entry("gb_per_s", vertex.gb_per_s);
+  if (vertex.down) out.entry("down", true);
+  if (!tree.below(index).empty())
+    out.entry("children", [&] {
+      out.list(tree.below(index), [&](int child) { write_vertex(topology, tree, child, out); });
+    });
+  out.end_map();
 }
 
 }  // namespace
 
 Result<Topology> parse_json(const std::string& text, const std::string& source) {
-  const Result<Json> json = parse_json_text(text, source);
+  const Result<JsonValue> json = parse_json_text(text, source);
   if (!json.ok())
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, and not XML of hwloc either",
                 json.status().text());
@@ -295,22 +294,27 @@ Result<Topology> load_file(const std::string& path) {
 
 std::string to_json(const Topology& topology) {
   const Tree tree(topology);
-  OrderedJson json = {{"fsccl_topology", 1},
-                      {"hosts", OrderedJson::array()},
-                      {"switches", OrderedJson::array()},
-                      {"links", OrderedJson::array()}};
-  for (const int root : tree.roots()) {
-    if (topology.vertices[static_cast<size_t>(root)].kind == Kind::host)
-      json["hosts"].push_back(json_of(topology, tree, root));
-    else
-      json["switches"].push_back(topology.vertices[static_cast<size_t>(root)].name);
-  }
-  for (const Link& link : topology.links) {
-    OrderedJson made = {{"a", topology.path(link.a)}, {"b", topology.path(link.b)}};
-    if (link.gb_per_s > 0) made["gb_per_s"] = link.gb_per_s;
-    json["links"].push_back(std::move(made));
-  }
-  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  std::vector<int> hosts, switches;
+  for (const int root : tree.roots())
+    (topology.vertices[static_cast<size_t>(root)].kind == Kind::host ? hosts : switches)
+        .push_back(root);
+  const auto write = [&](JsonWriter& out) {
+    const auto host = [&](int index) { write_vertex(topology, tree, index, out); };
+    const auto name = [&](int index) {
+      out.text(topology.vertices[static_cast<size_t>(index)].name);
+    };
+    const auto link = [&](const Link& one) {
+      out.begin_map();
+      out.entries({{"a", topology.path(one.a)}, {"b", topology.path(one.b)}});
+      if (one.gb_per_s > 0) out.entry("gb_per_s", one.gb_per_s);
+      out.end_map();
+    };
+    out.map({{"fsccl_topology", 1},
+             {"hosts", [&] { out.list(hosts, host); }},
+             {"switches", [&] { out.list(switches, name); }},
+             {"links", [&] { out.list(topology.links, link); }}});
+  };
+  return write_json(write, JsonWriter::Form::lines) + "\n";
 }
 
 }  // namespace fsccl::topo

@@ -4,17 +4,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "forecast/forecast.h"
 
 namespace fsccl::forecast {
 
+inline JsonValue value_of(const std::string& text) {
+  return parse_json_text(text, "a test").take();
+}
 inline Model model_of(const char* text, int experts = 0) {
-  Result<Model> model = read_model(nlohmann::json::parse(text), experts);
+  Result<Model> model = read_model(value_of(text), experts);
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.status().text());
   return model.take();
 }
 inline Machine machine_of(const char* text, const char* type = "bf16") {
-  Result<Machine> machine = read_machine(nlohmann::json::parse(text), type);
+  Result<Machine> machine = read_machine(value_of(text), type);
   EXPECT_TRUE(machine.ok()) << (machine.ok() ? "" : machine.status().text());
   return machine.take();
 }

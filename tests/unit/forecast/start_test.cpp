@@ -13,9 +13,9 @@
 #include <array>
 #include <atomic>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json_value.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/tree.h"
 #include "bootstrap/unique_id.h"
@@ -173,9 +173,9 @@ Shared* real_start(int ranks, int per_host) {
 }
 
 Machine machine_of(int per_host) {
-  const nlohmann::json json = {
-      {"name", "hosts"}, {"ranks_per_host", per_host}, {"tflops", {{"bf16", 1}}}};
-  return read_machine(json, "bf16").take();
+  const std::string json = fmt::format(
+      R"({{"name": "hosts", "ranks_per_host": {}, "tflops": {{"bf16": 1}}}})", per_host);
+  return read_machine(parse_json_text(json, "a test").take(), "bf16").take();
 }
 
 class StartAgainstProcesses : public ::testing::TestWithParam<std::pair<int, int>> {};

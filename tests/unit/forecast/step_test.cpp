@@ -235,7 +235,7 @@ TEST(Step, RanksThatShareCoresTakeTurns) {
   EXPECT_NEAR(two.compute_ns, 2 * one.compute_ns, 1);
   EXPECT_GT(two.communication_ns, 1.1 * one.communication_ns);
   json["cores_per_host"] = 0;
-  const Result<Machine> none = read_machine(json, "bf16");
+  const Result<Machine> none = read_machine(value_of(json.dump()), "bf16");
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.status().text().find("of 1 or more"), std::string::npos);
 }
@@ -306,7 +306,7 @@ TEST(Step, ExpertsNeedTheirNumberOfEachToken) {
   constexpr const char* kExperts =
       R"({"name": "moe", "units": [{"name": "root", "params": [["head.weight", [1000, 64]]]},
     {"name": "layers.0", "params": [["experts.up", [8, 256, 64]]]}]})";
-  const Result<Model> refused = read_model(nlohmann::json::parse(kExperts), 0);
+  const Result<Model> refused = read_model(value_of(kExperts), 0);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.status().text().find("give \"experts_per_token\""), std::string::npos);
   EXPECT_DOUBLE_EQ(model_of(kExperts, 2).forward_flops(1), 2 * 64000 + 2 * 2 * 256 * 64);
