@@ -1,5 +1,8 @@
 // A chain of operations of several engines: each operation begins when the one before is over.
 #pragma once
+#include <span>
+
+#include "base/function_ref.h"
 #include "engine/engine.h"
 
 namespace fsccl {
@@ -8,7 +11,12 @@ class Chain {
  public:
   Chain() = default;
   // The chain begins behind the operation that was last submitted to `engine`.
-  explicit Chain(Engine& engine) { passed(engine); }
+  explicit Chain(Engine& engine) : before_(&engine), sequence_(engine.submitted()) {}
+
+  // Runs submits(), which submits the operations of one call. If it ends early, by an error or for
+  // lack of memory, other ranks wait for the operations that are missing, unless nothing was
+  // submitted yet. So all of `engines` fail, and this rank returns what the other ranks read.
+  Status run(std::span<Engine* const> engines, FunctionRef<Status()> submits);
 
   // Called before `op` is submitted. A thread that waits for `op` drives the operations before it.
   void follow(Operation& op) const {
@@ -21,11 +29,17 @@ class Chain {
   void passed(Engine& engine) {
     before_ = &engine;
     sequence_ = engine.submitted();
+    begin();
   }
+  // The call has done something that it cannot take back, as if it had submitted an operation.
+  void begin() { begun_ = true; }
 
  private:
+  Status give_up(std::span<Engine* const> engines, const Error* why) const;
+
   Engine* before_ = nullptr;
   uint64_t sequence_ = 0;
+  bool begun_ = false;
 };
 
 }  // namespace fsccl

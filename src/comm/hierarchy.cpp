@@ -1,6 +1,7 @@
 #include "comm/hierarchy.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/config.h"
@@ -186,8 +187,6 @@ Status Hierarchy::finish() {
   return engine.submitted() ? engine.wait(engine.submitted(), -1, &state) : success();
 }
 
-void Hierarchy::begin() { chain_.passed(whole_.engine()); }
-
 Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state) {
   Operation* operation = nullptr;
   Fingerprint fingerprint;
@@ -199,28 +198,36 @@ Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* stat
   return whole_.engine().submit(*operation, wait, state);
 }
 
+Status Hierarchy::stages(const CollectiveCall& call) {
+  if (call.op == OpCode::all_reduce) return all_reduce(call);
+  if (call.op == OpCode::broadcast) return broadcast(call);
+  parts_of(call);
+  return gathers(call.op) ? gather(static_cast<std::byte*>(call.output))
+                          : reduce_scatter(call.reduction, true);
+}
+
+Status Hierarchy::stages(const ListCall& call) {
+  if (call.kind == ListKind::broadcast) return broadcast(call);
+  parts_of(call);
+  return call.kind == ListKind::all_gather ? gather(nullptr)
+                                           : reduce_scatter(call.reduction, false);
+}
+
+template <class Call>
+Status Hierarchy::run_stages(const Call& call, OpCode op, bool wait, fsccl_status_t* state) {
+  chain_ = Chain(whole_.engine());
+  return chain_.run(std::array{&whole_.engine()}, [&]() -> Status {
+    FSCCL_TRY(stages(call));
+    return end(op, call.count, wait, state);
+  });
+}
+
 Status Hierarchy::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
-  begin();
-  if (gathers(call.op) || scatters(call.op)) {
-    parts_of(call);
-    FSCCL_TRY(gathers(call.op) ? gather(static_cast<std::byte*>(call.output))
-                               : reduce_scatter(call.reduction, true));
-  } else {
-    FSCCL_TRY(call.op == OpCode::all_reduce ? all_reduce(call) : broadcast(call));
-  }
-  return end(call.op, call.count, wait, state);
+  return run_stages(call, call.op, wait, state);
 }
 
 Status Hierarchy::run(const ListCall& call, bool wait, fsccl_status_t* state) {
-  begin();
-  if (call.kind == ListKind::broadcast) {
-    FSCCL_TRY(broadcast(call));
-  } else {
-    parts_of(call);
-    FSCCL_TRY(call.kind == ListKind::all_gather ? gather(nullptr)
-                                                : reduce_scatter(call.reduction, false));
-  }
-  return end(op_code(call.kind), call.count, wait, state);
+  return run_stages(call, op_code(call.kind), wait, state);
 }
 
 }  // namespace fsccl

@@ -74,6 +74,10 @@ class Hierarchy {
   // parts of one holder, which lie end to end.
   enum class Join : uint8_t { never, holders, all };
 
+  template <class Call>
+  Status run_stages(const Call& call, OpCode op, bool wait, fsccl_status_t* state);
+  Status stages(const CollectiveCall& call);
+  Status stages(const ListCall& call);
   void parts_of(const CollectiveCall& call);
   void parts_of(const ListCall& call);
   size_t lane_of(const Part& part) const { return at_.lane_of(part.rank); }
@@ -99,7 +103,6 @@ class Hierarchy {
   Status on(Communicator& part, Call call, bool last_sum = false);
   void follow(Operation& op, bool last_sum) const;
   void cut(uint64_t count, fsccl_dtype_t dtype);
-  void begin();
   Status end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state);
   Status finish();
 

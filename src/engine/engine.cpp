@@ -259,9 +259,14 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
 }
 
 // The drivers leave after their present step, or when they next look up from their sleep.
-void Engine::await_drivers() {
+void Engine::await_drivers() noexcept {
   wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks,
              Naps(kTakeOverNapNs));
+}
+
+void Engine::give_up(const Error* why) noexcept {
+  why ? failure_.fail_all(*why) : failure_.fail_without_memory();
+  await_drivers();
 }
 
 // The engine has failed or has nothing under way, so whoever drives it leaves soon. The thread that

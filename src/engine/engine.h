@@ -119,6 +119,9 @@ class Engine {
   fsccl_status_t failure_code() const { return failure_.code(); }
   Status intact() { return failure_.intact(); }
   void fail_all(const Error& error) noexcept { failure_.fail_all(error); }
+  // Fails for a call that cannot submit the rest of its operations, because of `why` or, if that is
+  // null, for lack of memory. When it returns, no thread touches the buffers of the call.
+  void give_up(const Error* why) noexcept;
   void look_for_failure() noexcept { failure_.look(); }
   void lost(int rank, bool left, const std::string& silence = {}) noexcept {
     failure_.lost(rank, left, silence);
@@ -189,7 +192,7 @@ class Engine {
   // first thread that may drives then; what had only to wait for signals that are there is
   // complete, since peers may have ended right behind it, and called it a success.
   bool look_back() noexcept;
-  void await_drivers();
+  void await_drivers() noexcept;
 
   // Waiting (wait.cpp). await() waits until the operation is complete, this engine has failed, or
   // `until_ns`; false only for the last.

@@ -1,6 +1,7 @@
 #include "pool/host/host_pool.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/config.h"
 #include "base/descriptors.h"
@@ -337,9 +338,22 @@ Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, b
   return grant;
 }
 
+// A rank that finds no memory for its own data in the middle no longer has the history of slots
+// that the others have, and they may wait for it.
 Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, const SlotName& name,
                                                 uint64_t bytes, bool stable,
                                                 const Requester& requester) {
+  try {
+    return take_anew(part, owner_rank, name, bytes, stable, requester);
+  } catch (const std::bad_alloc&) {
+    requester.comm.engine().give_up(nullptr);
+    return requester.comm.engine().failure();
+  }
+}
+
+Result<HostPool::Slot> HostPool::take_anew(PartKind part, int owner_rank, const SlotName& name,
+                                           uint64_t bytes, bool stable,
+                                           const Requester& requester) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "more than {} units given back while operations on them run: wait for some",

@@ -176,6 +176,8 @@ class HostPool final : public Pool {
   }
   Result<Slot> take_unplanned(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
                               bool stable, const Requester& requester);
+  Result<Slot> take_anew(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
+                         bool stable, const Requester& requester);
   Status give_back_unplanned(PartKind part, const SlotName& name, uint64_t position);
   // Growth of memory on all ranks (pool_growth.cpp).
   struct MemoryChange {

@@ -102,8 +102,24 @@ class HostUnit final : public Unit {
   void add_range(Fingerprint* fingerprint) const;
   static Completion gathered(Operation& op);  // debug mode: the caller may touch the parameters
   Status check_reduce(const ReduceRequest& request) const;
+  struct Gather {
+    bool writable, kept;        // the caller may write; the kept slot is valid
+    uint64_t release_position;  // position at which the former contents were given back
+  };
+  Status submit_gather(const Gather& gather, Chain* chain, bool wait, fsccl_status_t* state,
+                       Submitted* submitted);
+  struct Reduction {
+    const ReduceRequest& request;
+    GradReduction& reduction;
+    const OperationSettings& finishes;
+    const Fingerprint& fingerprint;
+    bool final;  // no more is added to these sums
+  };
+  Status submit_reduction(const Reduction& what, Chain* chain, bool wait, fsccl_status_t* state,
+                          Submitted* submitted);
   Status reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                          Submitted* submitted);
+  Status submit_replica_sums(const ReduceRequest& request, bool wait, fsccl_status_t* state);
   // Hooks of the two phases of reduce_grads.
   struct Finish;
   // `enters`: if the sums are made apart, the operation that enters, on the communicator's engine.

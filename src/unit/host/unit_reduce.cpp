@@ -2,6 +2,7 @@
 // reduce_grads reduces the slots of all ranks into this rank's sharded gradients and gives the
 // slots back. Peers read a slot until they have reduced, so its bytes may be written again when
 // every rank has released the position at which this reduction gave it back.
+#include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -193,24 +194,36 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
       static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
   fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(request.scale));
   if (spec_.by_parameter) add_range(&fingerprint);
-  Chain chain;
-  Operation* op = nullptr;
   OperationSettings finishes;
   finishes.scale = scaling.scale;
   finishes.divisor = scaling.divisor;
   finishes.accumulate = request.accumulate;
-  if (span_) FSCCL_TRY(sum_between_hosts(reduction, finishes, fingerprint, &chain));
+  Chain chain;
+  FSCCL_TRY(chain.run(std::array{&engine()}, [&] {
+    return submit_reduction({request, reduction, finishes, fingerprint, final}, &chain, wait, state,
+                            submitted);
+  }));
+  return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
+}
+
+Status HostUnit::submit_reduction(const Reduction& what, Chain* chain, bool wait,
+                                  fsccl_status_t* state, Submitted* submitted) {
+  const auto& [request, reduction, finishes, fingerprint, final] = what;
+  const bool replicas = spec_.replicate_comm != nullptr;
+  if (span_) FSCCL_TRY(sum_between_hosts(reduction, finishes, fingerprint, chain));
+  Operation* op = nullptr;
   FSCCL_TRY(summing().acquire(&op, finishes, fingerprint));
   Operation* enters = nullptr;
   if (apart_) FSCCL_TRY(engine().acquire(&enters, OperationSettings{}, fingerprint));
   reduce_sequence_ = op->fingerprint.sequence;
   const uint64_t position = reduction.slots.empty() ? 0 : pool().open_position();
+  chain->begin();  // other ranks wait until this one is done at that position
   for (const size_t k : reduction.slots) {
     reduced_[k] = {reduce_sequence_, position};
     FSCCL_TRY(grads_.give_back(k, position));
   }
   if (span_)
-    end_between_hosts(*op, chain);
+    end_between_hosts(*op, *chain);
   else
     run_plan(*op, reduction.planned, reduction.bindings.data());
   // With replicas, the second phase writes the result.
@@ -226,15 +239,25 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   if (!spec_.marks_changes) changed_ = true;
   reduced_once_ = true;
   replicas_pending_ = replicas && !final;
-  FSCCL_TRY(submit_sums(*op, enters, reduction, wait, state, submitted));
-  return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
+  return submit_sums(*op, enters, reduction, wait, state, submitted);
 }
 
 // HSDP's second phase: the sharded gradients are summed over the replicas, once the first phase is
 // over. Gradients that the unit owns lie in one block and take one operation.
 Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                                  Submitted* submitted) {
-  Communicator& replicas = *spec_.replicate_comm;
+  Engine& replicas = spec_.replicate_comm->engine();
+  Chain chain;
+  chain.begin();  // with the first phase
+  FSCCL_TRY(
+      chain.run(std::array{&replicas}, [&] { return submit_replica_sums(request, wait, state); }));
+  replica_sequence_ = replicas.submitted();
+  *submitted = {&replicas, replica_sequence_};
+  return success();
+}
+
+Status HostUnit::submit_replica_sums(const ReduceRequest& request, bool wait,
+                                     fsccl_status_t* state) {
   for (size_t k = 0; k < replica_sums_.size(); k++) {
     CollectiveCall call = replica_sums_[k];
     const bool last = k + 1 == replica_sums_.size();
@@ -255,10 +278,8 @@ Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_
       op.complete = replicas_summed;
     };
     call.prepare = behind_first_phase;
-    FSCCL_TRY(replicas.run(call, wait, state));
+    FSCCL_TRY(spec_.replicate_comm->run(call, wait, state));
   }
-  replica_sequence_ = replicas.engine().submitted();
-  *submitted = {&replicas.engine(), replica_sequence_};
   return success();
 }
 

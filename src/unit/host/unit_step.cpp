@@ -1,6 +1,7 @@
 // The parameters of a unit in a step: unshard takes slots, or finds the kept ones, binds them and
 // submits a plan; reshard gives the slots back.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/hash.h"
@@ -95,13 +96,21 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
   }
 
   for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
-  const PlannedUnit& planned = kept ? barrier_plan_ : writable ? writable_plan_ : unshard_plan_;
+  const Gather gather{writable, kept, release_position};
   Chain chain;
+  return chain.run(std::array{&engine()},
+                   [&] { return submit_gather(gather, &chain, wait, state, submitted); });
+}
+
+Status HostUnit::submit_gather(const Gather& gather, Chain* chain, bool wait, fsccl_status_t* state,
+                               Submitted* submitted) {
+  const auto [writable, kept, release_position] = gather;
+  const PlannedUnit& planned = kept ? barrier_plan_ : writable ? writable_plan_ : unshard_plan_;
   Operation* op = nullptr;
-  if (span_) FSCCL_TRY(unshard_between_hosts(planned, !kept, writable, release_position, &chain));
+  if (span_) FSCCL_TRY(unshard_between_hosts(planned, !kept, writable, release_position, chain));
   FSCCL_TRY(engine().acquire(&op, unshard_settings(release_position), Fingerprint{}));
   if (span_)
-    end_between_hosts(*op, chain);
+    end_between_hosts(*op, *chain);
   else
     run_plan(*op, planned, unshard_bindings_.data());
   if (pool().watch()) op->owner = this, op->complete = gathered;
@@ -110,7 +119,7 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
   unsharded_ = true;
   writable_ = writable;
   // A caller that may write may change the contents.
-  if (!private_copy) contents_valid_ = !writable;
+  if (!writable || !shared()) contents_valid_ = !writable;
   if (!writable) changed_ = false;
   unshard_sequence_ = op->fingerprint.sequence;
   *submitted = {&engine(), unshard_sequence_};
