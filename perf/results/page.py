@@ -115,13 +115,14 @@ def collectives_text(rows):
         '## Behind',
         '',
         f'FSCCL takes over 5 % longer than the fastest other library in {late} of {compared} cases. '
-        "They are in caller's memory where no pool is named.",
+        'Each case has its ratio. Its buffers are in a pool if the case says so, and else in memory of '
+        'the caller.',
         '',
         *cases,
         '## Collectives',
         '',
-        'Median ratio of the newest figure of each case (least to most), and how many of the cases are '
-        'more than 5 % behind:',
+        'Each cell has the median, the least and the largest ratio of its cases, and how many of them are '
+        'more than 5 % behind. Only the newest figure of a case counts.',
         '',
         *summary(calls),
         '![Ratio to the fastest other library by size, two ranks on one host](charts/one_host.svg)',
@@ -147,9 +148,9 @@ def collectives_text(rows):
     whole, whole_pool, small, small_pool = (lists[name] for name in LISTS)
     return [
         *text,
-        f'A broadcast of a list of tensors, to the fastest way of Intel MPI: {whole} for the 320 tensors '
-        f"of ResNet-50 in caller's memory and {whole_pool} in a pool; {small} and {small_pool} for "
-        "ResNet-50's 266 small tensors alone.",
+        'The ratio of one broadcast of a list of tensors to the fastest way of Intel MPI is '
+        f"{whole} for the 320 tensors of ResNet-50 in caller's memory and {whole_pool} in a pool. It is "
+        f"{small} and {small_pool} for ResNet-50's 266 small tensors alone.",
         '',
     ]
 
@@ -168,8 +169,9 @@ def step_text(rows):
     return [
         '## An FSDP step',
         '',
-        'One step of Llama-3.2-1B with two ranks and without computation: milliseconds, and the ratio '
-        f'to the fastest other library ({others["Zen 4"]} on Zen 4, {others["Zen 3"]} on Zen 3). '
+        'The table has the milliseconds of the communication of one training step of Llama-3.2-1B with two '
+        'ranks, without computation. The ratio to the fastest other library is in parentheses; that library '
+        f'is {others["Zen 4"]} on Zen 4, and {others["Zen 3"]} on Zen 3. '
         'Parameters are *gathered twice*, for forward and for backward, or *kept* between the two. '
         "Gradients lie *in slots* of the unit or in the program's *private* memory.",
         '',
@@ -202,16 +204,24 @@ def pool_text(rows):
     return [
         '## Memory of the pool',
         '',
-        'The table has the reserved bytes over the lower bound of a trace. The worst of 160 steady '
-        f'traces is {worst["over_bound"]:.3f}. The worst irregular trace is {irregular:.3f} after the '
-        f'pool has seen its steps. The pool of RMM takes {span(rmm)} times the live bytes of such '
-        f'traces. An event of the flight recorder takes {span(event["ns"], 1)} ns. A slot is taken and '
-        f'given back in {span(slot["ns"], 1)} ns; an indexed array, the least that is possible, would '
-        f'take {span(slot["array_ns"], 1)} ns. All checks of an operation that does not sleep take '
-        f'{span(checks["ns"], 0)} ns.',
+        'The table has the reserved bytes divided by the lower bound of a trace, which is the sequence of '
+        'slots of a training step. The largest value of 160 traces whose steps are all alike is '
+        f'{worst["over_bound"]:.3f}. The largest value of a trace whose steps differ is {irregular:.3f} '
+        f'after the pool has seen its steps. The pool of RMM reserves {span(rmm)} times the live bytes of '
+        f'traces whose steps differ. Taking and giving back a slot takes {span(slot["ns"], 1)} ns; an '
+        f'indexed array, the least that is possible, takes {span(slot["array_ns"], 1)} ns. Recording an '
+        f'event in the flight recorder takes {span(event["ns"], 1)} ns. All checks of an operation that '
+        f'does not sleep take {span(checks["ns"], 0)} ns.',
         '',
         *table(
-            ['trace', 'bound GiB', 'FSCCL', "PyTorch's policy", 'with expandable segments'], lines
+            [
+                'trace',
+                'bound GiB',
+                'FSCCL',
+                "PyTorch's caching allocator (simulated)",
+                'the same, expandable segments',
+            ],
+            lines,
         ),
     ]
 
@@ -236,13 +246,13 @@ def training_text(rows):
     return [
         '## PyTorch',
         '',
-        'Time of a training step over Gloo, divided by the time over FSCCL: PyTorch 2.15, fp32, a model '
-        'of 25 million parameters (`perf/torch/systems.py`). *Fused* is FSDP2 with '
-        '`fsccl_torch.fsdp2.enable()`.',
+        'The table has the time of a training step over Gloo divided by the time over FSCCL, so above 1 '
+        'FSCCL is faster. The model has 25 million parameters, in fp32, under PyTorch 2.15 '
+        '(`perf/torch/systems.py`). *Fused* is FSDP2 with `fsccl_torch.fsdp2.enable()`.',
         '',
         *table(['system', 'ranks', 'Gloo / FSCCL', 'date'], list(lines.values())),
-        'Memory above the sharded state of a model of 110 million parameters, fused FSDP2 over FSCCL '
-        f'divided by stock FSDP2 over Gloo: {memory_text}.',
+        'The memory above the sharded state of a model of 110 million parameters was measured too. That of '
+        f'fused FSDP2 over FSCCL divided by that of stock FSDP2 over Gloo is {memory_text}.',
         '',
     ]
 
@@ -267,9 +277,10 @@ def jax_text(rows):
         if what == 'kill':
             known, ended = row['known_ms'], row['ended_ms']
             kills.append(
-                f'With {ranks} ranks Python has the error in the others after {known[0]:g} ms (p50) and '
-                f'{known[1]:g} ms (p99); the kernel has ended the process after {ended[0]:g} ms and '
-                f'{ended[1]:g} ms ({row["rounds"]} rounds, load {span(row["load"], 0)}).'
+                f'With {ranks} ranks the programs of the other ranks have the error {known[0]:g} ms (median) '
+                f'and {known[1]:g} ms (99th percentile) after the kill; the kernel has ended the killed process '
+                f'after {ended[0]:g} ms and {ended[1]:g} ms ({row["rounds"]} rounds, load '
+                f'{span(row["load"], 0)}).'
             )
             continue
         cells = [
@@ -282,15 +293,15 @@ def jax_text(rows):
     return [
         '## JAX',
         '',
-        'Two processes with JAX 0.10.2, fp32 ([jax.md](jax.md)). The column *Gloo* has the time over '
-        'Gloo; the next two have the time over FSCCL divided by that of Gloo in the same round, as '
-        'median and range (`perf/jax/rounds.py`).',
+        'Two processes ran JAX 0.10.2 in fp32 ([jax.md](jax.md)). The column *Gloo* has the time over '
+        'Gloo. The next two columns have the time over FSCCL divided by that over Gloo in the same round, '
+        'as median and range (`perf/jax/rounds.py`). *Load* is the load average of the machine.',
         '',
         *table(
             ['what', 'Gloo', "XLA's collectives", "FSCCL's own", 'rounds', 'load'],
             lines,
         ),
-        start_phases(newest_rows) + f'A process is killed (`perf/jax/kills.py`). {" ".join(kills)}',
+        start_phases(newest_rows) + f'`perf/jax/kills.py` kills one process. {" ".join(kills)}',
         '',
     ]
 
@@ -302,9 +313,7 @@ def start_phases(newest_rows):
         return ''
     forms = phases[-1].values()
     imports, compiles = ([form[phase] for form in forms] for phase in ('import', 'compile'))
-    return (
-        f'Imports take {span(imports, 0)} ms of the start, and compiling {span(compiles, 0)} ms. '
-    )
+    return f'Imports take {span(imports, 0)} ms of the start, and compiling takes {span(compiles, 0)} ms. '
 
 
 def start_text(rows):
@@ -327,7 +336,8 @@ def start_text(rows):
     return [
         '## Start and failures',
         '',
-        'Time until all ranks have their communicator, on two cores of the named processor:',
+        'The table has the time until all ranks have their communicator, on two cores of the named '
+        'processor.',
         '',
         *table(
             ['ranks', *networks],
@@ -336,16 +346,18 @@ def start_text(rows):
                 for (ranks, kind), times in sorted(starts.items())
             ],
         ),
-        'Milliseconds (p50, p99) until all of 8 ranks know of an event on one of them:',
+        'The next table has the milliseconds (median, 99th percentile) until all of 8 ranks know that one '
+        'of them was killed, was killed in an all-reduce, has called `fsccl_comm_abort()`, or was stopped '
+        'by SIGSTOP, which makes it a suspect.',
         '',
         *table(
             ['over', 'killed', 'killed in an all-reduce', 'abort', 'stopped'],
             failures,
         ),
-        '1 of 64 ranks is killed, the others shrink the communicator and run an all-gather: '
-        f'{shrinks}. In a run of {soak["minutes"]} minutes, {soak["jobs"]} jobs lost a rank: '
-        f'{soak["wrong"]} results were wrong, {soak["descriptors"]} descriptors leaked, and '
-        f'{soak["allocated_kib"]} KiB more were allocated at the end.',
+        'When 1 of 64 ranks is killed, the other 63 shrink the communicator and run an all-gather. From '
+        f'the kill to the result {shrinks}. In a run of {soak["minutes"]} minutes, {soak["jobs"]} jobs '
+        f'lost a rank: {soak["wrong"]} results were wrong, {soak["descriptors"]} file descriptors leaked, '
+        f'and {soak["allocated_kib"]} KiB more were allocated at the end than at the start.',
         '',
     ]
 
@@ -354,16 +366,18 @@ def page(rows):
     text = [
         HEAD,
         '- A *ratio* is the time of FSCCL divided by the time of the fastest other library in the same '
-        'interleaved runs. **Below 1, FSCCL is faster**; bold figures are more than 5 % behind. The '
+        'interleaved runs. **Below 1, FSCCL is faster**; a case is *behind* (bold) if it is above 1.05. The '
         'other libraries on one host are those of Intel MPI 2021, Open MPI 4 or 5, MPICH 5 and oneCCL '
         'that ran in the series. On two hosts they are Open MPI 4.1 over TCP and over UCX.',
         '- *Two hosts* are two network namespaces on one virtual machine, joined by a virtual link. '
         'Latency and bandwidth of a real network are not measured.',
         '- All machines are shared virtual machines with two cores, so expect other absolute times. The '
-        'two cores are *near* (a signal takes 50 ns) or *far* (250 ns), which changes while they run.',
-        "- Buffers lie in blocks of an FSCCL *pool*, or in plain memory, the *caller's memory*. With a "
-        '*shared slot* the result is one copy a host, which all ranks map.',
-        '- Not measured: several GPUs, RDMA, more than two cores. One GPU: [gpu.md](gpu.md).',
+        'two cores are *near* if a signal from one to the other takes about 50 ns, and *far* if it takes '
+        'about 250 ns. This can change while a machine runs; some series did not record it.',
+        '- The buffers of FSCCL are blocks of a *pool*, or other memory of the process, the '
+        "*caller's memory*. With a *shared slot* a host has one copy of the result, which all its ranks map.",
+        '- Several GPUs, RDMA and more than two cores were not measured. [gpu.md](gpu.md) has figures of one '
+        'GPU.',
         '',
         *collectives_text(rows),
         *step_text(rows),
