@@ -3,7 +3,7 @@
 // with the predicted time of a gather of the whole unit, or with the obstacle that rules it out.
 // The cheapest candidate without an obstacle wins, unless a rule for `unit_unshard` (rules.h) names
 // the other one. A unit's reduction uses the algorithm of its gather, because both have the same
-// obstacles.
+// obstacles. The sum over replicas is chosen as a gather of the sharded gradients of all replicas.
 //
 // All ranks choose alike: the obstacles were agreed before (pool/device/reach.h), and times are
 // predicted from constants, or come from a tuning file, whose content is the same on all ranks.
@@ -20,7 +20,7 @@ enum class UnitAlgorithm : uint8_t { p2p, collectives };
 inline constexpr std::array<std::string_view, 2> kUnitAlgorithmNames{"p2p", "collectives"};
 
 struct UnitCall {
-  uint64_t bytes = 0;  // bytes of the gathered parameters
+  uint64_t bytes = 0;  // bytes of what is gathered
   int ranks = 1;
   bool one_host = false;  // all ranks are on one host
   // By algorithm: why it must not be chosen; empty if it may be.

@@ -153,6 +153,31 @@ TEST_F(DeviceHsdp, APoolForEachGroup) {
   });
 }
 
+// The replicate_comm has collectives on memory of GPUs from their first use on, and explains them.
+TEST_F(DeviceHsdp, ARuleSaysHowReplicasSum) {
+  if (Gpu::count() < 2) GTEST_SKIP() << "ranks on one GPU may wait for each other in the driver";
+  const char* const asked = std::getenv("FSCCL_DEVICE_TRANSPORT");
+  const std::string transport = asked ? asked : "auto";
+  for (const bool ruled : {false, true}) {
+    const Settings settings({{"FSCCL_PLAN", ruled ? "unit_unshard:256-=collectives" : ""}});
+    run_ranks(2, [&](Rank& self) {
+      const Mesh mesh(self, 2);
+      OnGpu on(self);
+      for (const int64_t elements : {16, 17}) {  // 128 and 256 bytes of both replicas, in lines
+        fsccl_unit_t unit = nullptr;
+        ASSERT_OK(make_unit(simple_unit({{elements}}), mesh.shard, on.pool.get(), &unit, {}, {},
+                            mesh.replicas));
+        std::vector<char> text(1 << 16);
+        ASSERT_OK(fsccl_explain(mesh.replicas, "all_gather", 256, text.data(), text.size()));
+        const bool called = std::string(text.data()).find(R"("device")") != std::string::npos;
+        const bool follows = ruled && elements == 17 && transport == "auto";
+        EXPECT_EQ(called, follows || (transport != "auto" && transport != "p2p")) << text.data();
+        EXPECT_OK(fsccl_unit_destroy(unit));
+      }
+    });
+  }
+}
+
 TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);

@@ -3,8 +3,10 @@
 // mover is chosen when the unit is made (select/unit_algorithm.h).
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "select/unit_algorithm.h"
 #include "unit/device/stream_program.h"
 #include "unit/device/track.h"
 #include "unit/unit_definition.h"
@@ -12,6 +14,12 @@
 namespace fsccl {
 
 class DevicePool;
+
+// Chooses how `bytes` bytes move between the slots of all ranks of `among`, and logs the choice.
+// Collective over them, blocking: all get the same answer. `reaches`: this rank reaches the slots
+// of the others. `what`: what moves the bytes, for the log.
+Result<UnitAlgorithm> agree_on_algorithm(Communicator& among, uint64_t bytes, bool reaches,
+                                         const std::string& what);
 
 class DeviceMover {
  public:

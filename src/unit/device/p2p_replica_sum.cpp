@@ -10,7 +10,10 @@ using Kind = StreamAction::Kind;
 Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Request& request) {
   Communicator& replicas = *request.spec.replicate_comm;
   Result<std::vector<cuda::CUdeviceptr>> slots = request.pool.slots_of(replicas);
-  FSCCL_TRY(all_ok(replicas, slots.ok() ? success() : slots.take_status(),
+  Status mine = slots.ok() ? success()
+                           : fail(slots.status().code(), "unit '{}', over its replicate_comm: {}",
+                                  request.spec.name, slots.status().text());
+  FSCCL_TRY(all_ok(replicas, std::move(mine),
                    fmt::format("sum unit '{}' over replicas", request.spec.name)));
   FSCCL_ASSIGN(
       const InboxChannel channel,

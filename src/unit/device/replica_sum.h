@@ -3,7 +3,8 @@
 // shard, in the order of the stream, and makes the norm of the result. If this library sums them,
 // it adds in rank order in fp32 and rounds once.
 //
-// There are two algorithms; create() chooses, on all replicas alike:
+// There are two algorithms. All replicas choose alike when the unit is made, as for a gather of as
+// many bytes as the sharded gradients of all replicas have (select/unit_algorithm.h):
 //   p2p_replica_sum.h   Replicas that reach each other's slots sum through the gradient slot, with
 //                       one launch for all gradients.
 //   replica_calls.h     Other replicas call collectives on the memory of the gradients, by NCCL,
