@@ -11,14 +11,14 @@
  *
  * Rules that hold for every function (docs/api/README.md has them in full)
  *   Status     A call that can fail returns an fsccl_status_t: 0 is success, positive is progress,
- *              negative is an error. Outputs are written unless the call returns an error.
+ *              negative is an error. Outputs are written unless the status is an error.
  *              fsccl_last_error() has the details of this thread's last error. Every function may
  *              return the usage errors of its arguments and handles, and FSCCL_ERR_OUT_OF_MEMORY;
  *              every operation may return the error that ended its communicator. A function's
  *              comment lists its other errors.
  *   Handles    A handle is a small number, not an address. A handle that is NULL, foreign or
- *              destroyed is FSCCL_ERR_INVALID_HANDLE. A destroy waits until the calls of other
- *              threads on the object have returned.
+ *              destroyed is FSCCL_ERR_INVALID_HANDLE. A destroy function waits until the calls of
+ *              other threads on the object have returned.
  *   Structs    A struct with a size is initialised with its FSCCL_..._INIT macro. Fields are only
  *              ever appended, and the library reads and writes what the caller's size covers.
  *   Threads    One thread at a time issues operations on a communicator and on its pools and units.
@@ -91,13 +91,14 @@ typedef enum fsccl_status {
 
   /* peer (-60 .. -79): another rank failed or disagrees. The communicator starts no operation any
    * more, unless the function's comment says that the error does not damage it;
-   * fsccl_comm_shrink(), _peer_state(), _async_error() and _destroy() still work */
+   * fsccl_comm_shrink(), fsccl_comm_peer_state(), fsccl_comm_async_error() and fsccl_comm_destroy()
+   * still work */
   FSCCL_ERR_PEER_DEAD = -60,
   FSCCL_ERR_MISMATCH = -61, /* ranks disagree on an operation; the text holds both calls */
   FSCCL_ERR_AUTH = -62,     /* a peer could not prove that it belongs to the job */
   FSCCL_ERR_TIMEOUT = -63,  /* a deadline passed; the text names who was missing */
 
-  /* communicator (-80 .. -99): likewise */
+  /* communicator (-80 .. -99): the communicator has ended; the same functions still work */
   FSCCL_ERR_ABORTED = -80,
   FSCCL_ERR_COMM_FAILED = -81, /* an earlier operation failed; its error is in the text */
 
@@ -227,16 +228,17 @@ typedef int (*fsccl_all_gather_fn)(void* context, const void* mine, void* all, s
 typedef struct fsccl_comm_config {
   size_t size; /* set by FSCCL_COMM_CONFIG_INIT, like `version` */
   int version;
-  /* How the ranks find each other. unique_id: rank and ranks are required. all_gather: likewise,
-   * the callback carries the id. Neither: from the environment, as fsccl_launcher() tells; rank and
-   * ranks are taken from it. */
+  /* The ranks find each other in one of three ways. With unique_id, which every rank has, rank and
+   * ranks are required. With all_gather, which the library calls to exchange an id of its own, they
+   * are required too. With neither, rank, ranks and the address come from the launcher's
+   * environment, as fsccl_launcher() reports it. */
   const fsccl_unique_id_t* unique_id;
   fsccl_all_gather_fn all_gather;
   void* all_gather_context;
   int rank;
   int ranks;
-  /* 1: return FSCCL_IN_PROGRESS at once; until fsccl_comm_async_error() tells that it is ready,
-   * other functions say FSCCL_ERR_INVALID_STATE */
+  /* 1: fsccl_comm_create() returns FSCCL_IN_PROGRESS at once; until fsccl_comm_async_error() writes
+   * FSCCL_OK, other functions return FSCCL_ERR_INVALID_STATE */
   int nonblocking;
   /* the deadline of every wait on this communicator; 0: FSCCL_TIMEOUT_MS, or that of the
    * communicator from which this one is made */
@@ -271,9 +273,10 @@ FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key,
 
 /*
  * Makes a communicator of the ranks of `comm` that ranks[count] lists; the list's i-th rank is its
- * rank i. Only the listed ranks call, with the same list and the same tag; another list that begins
- * with the same rank takes another tag. Blocks. `config` and the life of both are as with
- * fsccl_comm_split(). Any thread, also while operations on `comm` are in flight.
+ * rank i. Only the listed ranks call, with the same list and the same tag. Lists that begin with
+ * the same rank need different tags. Blocks. `config` is as with fsccl_comm_split(); `comm` stays
+ * usable, and the two may be destroyed in any order. Any thread, also while operations on `comm`
+ * are in flight.
  *
  * Errors do not damage `comm`. FSCCL_ERR_INVALID_ARGUMENT: a number is in the list twice, is no
  * rank of `comm`, or this rank is not in it. FSCCL_ERR_MISMATCH: the first rank has given another
@@ -285,10 +288,11 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
 
 /*
  * Makes a communicator of the survivors of `comm`, in the order of their old ranks, after a rank
- * has died or left. Every survivor calls it. Blocks until they agree who they are, at most for the
- * timeout of `config` or else of `comm`. `comm` must have failed on every survivor
- * (FSCCL_ERR_INVALID_STATE), and stays as it is. Make new pools and units, and fill them with
- * fsccl_redistribute(). `config` is as with fsccl_comm_split(). Any thread, once at a time.
+ * has died or left. Every survivor calls it. Blocks until the survivors agree on their list, at
+ * most for the timeout of `config` or else of `comm`. `comm` must have failed on every survivor,
+ * else the call returns FSCCL_ERR_INVALID_STATE. It does not change `comm`. Make new pools and
+ * units, and fill them with fsccl_redistribute(). `config` is as with fsccl_comm_split(). Any
+ * thread, once at a time.
  *
  * FSCCL_ERR_TIMEOUT names the ranks that did not come; all survivors may call again.
  * FSCCL_ERR_PEER_DEAD: the other ranks consider this one dead.
@@ -304,11 +308,11 @@ FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_c
 FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
 
 /*
- * Ends the handle and gives everything back. Complete or abort the operations in flight and destroy
- * the pools and units on `comm` before: else the call returns FSCCL_ERR_INVALID_STATE and changes
- * nothing, as it does inside a function given to fsccl_work_callback(). Does not wait for other
- * ranks, unless `comm` is still being created. A rank that waits for this one afterwards gets
- * FSCCL_ERR_PEER_DEAD ("rank N has left").
+ * Ends the handle and frees what the communicator holds. First complete or abort the operations in
+ * flight, and destroy the pools and units on `comm`: else the call returns FSCCL_ERR_INVALID_STATE
+ * and changes nothing. It also does so inside a function given to fsccl_work_callback(). Does not
+ * wait for other ranks, unless `comm` is still being created. A rank that waits for this one
+ * afterwards gets FSCCL_ERR_PEER_DEAD ("rank N has left").
  */
 FSCCL_API fsccl_status_t fsccl_comm_destroy(fsccl_comm_t comm);
 
@@ -332,34 +336,32 @@ typedef struct fsccl_pool_config {
   size_t size;
   fsccl_memory_t memory;
   int device; /* for device memory */
-  /* the most memory that this rank may reserve, usable up to its last whole page. Every rank counts
+  /* the most bytes that this rank may reserve, rounded down to whole pages. Every rank counts
    * shared slots in full. All slots together stay within the smallest limit of the ranks: a slot
-   * that exceeds it is refused on every rank (docs/memory.md: when there is room). 0:
-   * FSCCL_POOL_LIMIT; if that is unset too, on a GPU 90 % of its free memory, shared by the ranks
-   * of `comm` that are on it */
+   * that exceeds it is refused on every rank (docs/memory.md). 0: FSCCL_POOL_LIMIT; if that is
+   * unset too, on a GPU 90 % of its free memory, shared by the ranks of `comm` that are on it */
   uint64_t limit_bytes;
   /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   int record;
   const char* name; /* for messages and metrics; copied; NULL: the library makes one */
-  /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and
-   * counters are real, no memory is reserved or touched (the caller's neither), contents are
-   * undefined. For models that do not fit; all ranks alike; units with a replicate_comm are
-   * refused. 0 (default): no. On host memory only */
+  /* 1: a rehearsal, for models that do not fit. Units on this pool move no bytes: addresses, plans,
+   * signals, statistics and counters are real, but no memory of the pool or of the caller is
+   * reserved or touched, and contents are undefined. The same on all ranks. Units with a
+   * replicate_comm are refused. Host memory only. 0 (default): no rehearsal */
   int dry_run;
-  /* Asked for memory before the pool refuses: when `bytes` more would pass the soft limit or the
-   * limit, or the machine has no more. It may free blocks of this pool and memory of its own, and
-   * returns how many bytes that were; 0: it cannot. The pool tries once more in either case. Called
-   * in the thread that asked the pool, which holds no lock then; at most once for one request; must
-   * not call collective functions. NULL: none. */
+  /* The pool calls it, at most once for one request, before it refuses memory: when `bytes` more
+   * would pass the soft limit or the limit, or the machine has no more. It may free blocks of this
+   * pool and memory of its own, and returns how many bytes it freed; 0: none. The pool tries once
+   * more in either case. It runs in the thread that called the pool, without a lock of the library,
+   * and must not call collective functions. NULL: no function. */
   uint64_t (*on_pressure)(void* context, fsccl_pool_t pool, uint64_t bytes);
   void* on_pressure_context;
-  /* beyond it the pool asks on_pressure, and gives what is unused back at the end of a step; it
-   * does not refuse. 0: FSCCL_POOL_SOFT_LIMIT */
+  /* above this many bytes the pool calls on_pressure, and returns unused memory to the system at
+   * the end of a step; it refuses nothing. 0: FSCCL_POOL_SOFT_LIMIT */
   uint64_t soft_limit_bytes;
-  /* 1: the pool is watched for wrong use, as with FSCCL_POOL_DEBUG=1; all ranks alike. Wrong use
-   * is FSCCL_ERR_INVALID_STATE of the call that can see it, reported once, or SIGSEGV
-   * (docs/memory.md). On a GPU: fresh and freed bytes are 0xFF, a NaN, and nothing else is
-   * watched */
+  /* 1: debug mode, as with FSCCL_POOL_DEBUG=1; the same on all ranks. The first call that detects a
+   * wrong use returns FSCCL_ERR_INVALID_STATE, once, or the process gets SIGSEGV (docs/memory.md).
+   * On a GPU fresh and freed bytes are filled with 0xFF, a NaN, and nothing else is checked */
   int debug;
   /* where the memory comes from (allocator.h), copied; NULL: the library's own */
   const struct fsccl_allocator* source;
@@ -437,9 +439,10 @@ typedef struct fsccl_event {
  * Declares the order of a step before it runs, so that the pool plans it and reserves its memory
  * now. Collective, with the same events on all ranks, between steps, while no slot is in use. Call
  * it once for each kind of step (training, evaluation), of which a pool knows up to eight. Slots of
- * a step that was not declared are served from the gaps, counted as plan_misses and, with `record`,
- * known from then on. FSCCL_ERR_INVALID_ARGUMENT names an event that takes a slot which is held, or
- * gives back one which is not. Declare GRAD and REDUCE also where reduce_grads takes the slot.
+ * a step that was not declared are placed in the gaps of the plan and counted as plan_misses
+ * (fsccl_pool_stats_t). With `record` the pool then knows this step, too.
+ * FSCCL_ERR_INVALID_ARGUMENT names an event that takes a slot which is held, or gives back one
+ * which is not. Declare GRAD and REDUCE also where reduce_grads takes the slot.
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events,
                                              size_t count);
@@ -474,22 +477,22 @@ typedef enum fsccl_layout {
 typedef enum fsccl_sharing {
   /* default: one slot per host, mapped by its ranks; do not write to param(i) */
   FSCCL_SHARING_READ_ONLY = 0,
-  /* Every rank has a slot of its own. No other rank ever sees what a rank writes to param(i)
-   * after unshard. (In memory of a GPU that holds for FSCCL_UNSHARD_WRITABLE only: after
-   * FSCCL_UNSHARD_READ other ranks may still be reading this rank's slot. Do not write to it.) A
-   * slot that is kept (fsccl_keep_t) keeps what was written, for this rank alone. Debug mode
-   * reports a write after FSCCL_UNSHARD_READ whatever the sharing is. */
+  /* Every rank has a slot of its own. Other ranks never see what a rank writes to param(i) after
+   * unshard. In memory of a GPU write only after FSCCL_UNSHARD_WRITABLE: after FSCCL_UNSHARD_READ
+   * other ranks may still be reading this rank's slot. A kept slot (fsccl_keep_t) keeps what this
+   * rank wrote. Debug mode reports a write after FSCCL_UNSHARD_READ with every sharing. */
   FSCCL_SHARING_PRIVATE = 1,
   /* One slot per host, and param(i) may be written to: a page that a rank writes becomes its own,
-   * and is dropped at reshard. For a caller who cannot say what a program does with its parameters.
-   * Reshard asks the system which pages were written: that takes time by the slot's size
-   * (docs/measured.md). */
+   * and is dropped at reshard. It is for a caller that does not know whether the program writes to
+   * its parameters. Reshard asks the system which pages were written, in a time proportional to the
+   * slot's size. */
   FSCCL_SHARING_COPY_ON_WRITE = 2
 } fsccl_sharing_t;
 
 typedef enum fsccl_keep {
   FSCCL_KEEP_NONE = 0, /* reshard gives the slot back (reshard_after_forward = True) */
-  /* reshard keeps slot and contents; until mark_changed the next unshard moves nothing */
+  /* reshard keeps the slot and its contents; the next unshard moves nothing, unless
+   * fsccl_unit_mark_changed() was called */
   FSCCL_KEEP_ALWAYS = 1,
   /* KEEP_ALWAYS for as many units as fit keep_budget_bytes of the pool, in order of creation */
   FSCCL_KEEP_BUDGET = 2
@@ -527,9 +530,9 @@ typedef struct fsccl_unit_config {
   fsccl_layout_t layout;
   fsccl_comm_t shard_comm;     /* the ranks that share the parameters, on one host or several */
   fsccl_comm_t replicate_comm; /* HSDP: the ranks that hold the same shard, or NULL */
-  /* made on shard_comm, or on a communicator that contains it, or its ranks of this host. In host
-   * memory it has shared slots (`sharing`) for one group of ranks: else unshard is
-   * FSCCL_ERR_INVALID_ARGUMENT */
+  /* a pool made on shard_comm, on a communicator that contains it, or on its ranks of this host. In
+   * host memory a pool has shared slots (`sharing`) for one group of ranks only: unshard of a unit
+   * of another group returns FSCCL_ERR_INVALID_ARGUMENT */
   fsccl_pool_t pool;
   fsccl_dtype_t wire_dtype;   /* dtype of param(i) and of the bytes that travel */
   fsccl_dtype_t reduce_dtype; /* dtype of grad(i), the unsharded gradient */
@@ -565,11 +568,11 @@ typedef struct fsccl_unit_config {
 
 /*
  * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm);
- * blocks. `params` has 1 to 2^20 elements and is copied. Shards and sharded gradients of the
- * caller's must live as long as the unit, or until they are moved; those that the unit allocates
- * are zeros at first, in host memory. Shards, wire, gradients and their sums are fp32, fp64, fp16
- * or bf16; fp8, integers and bool travel only as they are, in frozen parameters.
- * FSCCL_ERR_MISMATCH names a parameter that ranks define differently.
+ * blocks. `params` has 1 to 2^20 elements and is copied. `config` is not used after the call. The
+ * caller's shards and sharded gradients must live as long as the unit, or until they are moved. In
+ * host memory those that the unit allocates are zeros at first. Shards, wire, gradients and their
+ * sums are fp32, fp64, fp16 or bf16; fp8, integers and bool travel only as they are, in frozen
+ * parameters. FSCCL_ERR_MISMATCH names a parameter that ranks define differently.
  */
 FSCCL_API fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config,
                                            const fsccl_param_t* params, size_t count,
@@ -615,11 +618,12 @@ FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl
 /* Writes where this rank's part of parameter `index` is, in the parameter's dtype: one contiguous
  * piece, which may be empty, of whole rows (per_param), any elements (flat) or whole blocks
  * (ragged). The pieces of ranks 0, 1, ... follow each other. The caller may read and write the
- * piece between unshard operations, for as long as the unit lives. */
+ * piece while no unshard is in flight, for as long as the unit lives. */
 FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
-/* Moves the shards to shards[i], one pointer per parameter; NULL leaves one where it is, and empty
- * and tied ones are not looked at. Implies mark_changed on all ranks alike, though each rank may
- * move its shards alone. Does not communicate. FSCCL_ERR_INVALID_STATE: the unit is unsharded, an
+/* Makes the caller's memory at shards[i] shard(i), as it is: nothing is copied. One pointer per
+ * parameter; NULL leaves a shard where it is, and the pointers of empty and tied ones are ignored.
+ * All ranks call it at the same place in their order of calls, because it implies mark_changed; a
+ * rank may move none. Does not communicate. FSCCL_ERR_INVALID_STATE: the unit is unsharded, an
  * operation of it is in flight, or it has a replicate_comm in host memory. */
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
 /* Says that the shards were written: the next unshard gathers a kept slot again. All ranks alike.
@@ -677,8 +681,8 @@ typedef struct fsccl_reduce_config {
    * reduce_dtype (frozen and tied ones NULL): only what other ranks need of it is published. The
    * array is read during the call; the gradients are the library's until the work is done */
   const void* const* grads;
-  /* written at completion, until when it must live; with defer_replicas of the sums so far. NULL:
-   * not wanted */
+  /* written when the operation is complete, and must live until then; with defer_replicas it is
+   * about the sums so far. NULL: not wanted */
   fsccl_reduce_result_t* result;
   /* Called once for each parameter that is neither frozen nor tied and of which this rank holds a
    * piece, in order, as soon as its sharded gradient is final (never with defer_replicas), in the
@@ -690,10 +694,10 @@ typedef struct fsccl_reduce_config {
    * for it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked
    * at). In host memory not with a replicate_comm */
   void* const* sharded_grads;
-  /* For a unit with by_parameter = 1: reduces the parameters first .. first + count - 1 only,
-   * gives their gradient slots back, and `result` is about these. Both 0: all that grad() was
-   * called for since their last reduction, or all if `grads` is given. The same on all ranks.
-   * The first call for several parameters, but not all, makes a plan */
+  /* For a unit with by_parameter = 1: reduces the parameters first .. first + count - 1 only, gives
+   * their gradient slots back, and `result` is about these. Both 0: all that grad() was called for
+   * since their last reduction, or all if `grads` is given. The same on all ranks. The first call
+   * for a range of several parameters, but not all, takes longer, because it makes a plan */
   size_t first, count;
 } fsccl_reduce_config_t;
 #define FSCCL_REDUCE_CONFIG_INIT \
@@ -811,8 +815,9 @@ FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t c
  * messages of one direction between two ranks match in the order of the calls; count, dtype and tag
  * (any number) must then agree: else FSCCL_ERR_MISMATCH ends the communicator. Directions, peers
  * and collectives do not wait for each other. Calls that would wait in a ring belong in a group, or
- * take a work. A small message (FSCCL_EAGER_BYTES) is sent, and its buffer free, before it is
- * received, up to a few of them; a larger one when it has been received.
+ * take a work. The send of a small message (at most FSCCL_EAGER_BYTES) completes before the peer
+ * receives it, for the first few messages in flight; the send of a larger one completes when the
+ * peer has received it. The caller may reuse the buffer then.
  */
 FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer,
                                     int tag, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
@@ -832,7 +837,8 @@ FSCCL_API fsccl_status_t fsccl_group_end(void);
  * One tensor of a list. The list forms are one operation over `tensors` tensors, each with a count
  * and a dtype of its own, the same on all ranks; a list of 0 tensors is a barrier. The list and the
  * counts are copied before the call returns. Buffers must not overlap, except in the in-place
- * forms; between tensors that is not looked at. Plans are kept by the list's counts and dtypes.
+ * forms; the library does not check this between tensors. It makes a plan for each new sequence of
+ * counts and dtypes, and keeps it.
  */
 typedef struct fsccl_tensor {
   void* send;
@@ -866,9 +872,10 @@ FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t
 /* Returns FSCCL_OK when the operation is complete, FSCCL_IN_PROGRESS when it is not, or its error.
  * Does not block. */
 FSCCL_API fsccl_status_t fsccl_work_test(fsccl_work_t work);
-/* Waits at most timeout_ms; a negative number waits to the communicator's deadline, which is
- * FSCCL_ERR_TIMEOUT and ends the communicator. Returns FSCCL_IN_PROGRESS when timeout_ms are over
- * and the operation is not: nothing has changed, wait again. */
+/* Waits until the operation is complete, at most timeout_ms. Returns FSCCL_IN_PROGRESS when
+ * timeout_ms have passed: nothing has changed, and the caller may wait again. A negative timeout_ms
+ * waits until the communicator's deadline; when that passes, the call returns FSCCL_ERR_TIMEOUT and
+ * the communicator ends. */
 FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 /*
  * Calls done(context, status) once: with FSCCL_OK when the operation is complete, with the error

@@ -88,8 +88,9 @@ typedef enum fsccl_peer_state {
  * read, with both sites in the text, each as "site 0x" and 16 hexadecimal digits. So a program
  * whose calls may come in another order on another rank gives each call a number of its own, and
  * each repetition in a loop as well. Messages (fsccl_send) have no site, and what NCCL moves on
- * GPUs is not compared. Takes effect for pools and units made on `comm`. Does not block and sends
- * nothing. By the thread that issues the operations. Errors: those of the handle.
+ * GPUs is not compared. It also applies to operations of pools and units made on `comm`. Does not
+ * block and sends nothing. Call it in the thread that issues the operations. Errors: those of the
+ * handle.
  */
 FSCCL_API fsccl_status_t fsccl_comm_set_site(fsccl_comm_t comm, uint64_t site);
 /*
@@ -101,9 +102,9 @@ FSCCL_API fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t comm, int rank,
                                                fsccl_peer_state_t* state);
 
 /* Returns FSCCL_OK when a message from `peer` has arrived that no fsccl_recv() has taken: the next
- * fsccl_recv() from `peer` receives it, whatever its tag. FSCCL_IN_PROGRESS: no message has arrived
- * yet, or a receive from `peer` is in flight. Else the communicator's error. For messages in host
- * memory. Does not block, is not collective. */
+ * fsccl_recv() from `peer` receives it, whatever its tag. Returns FSCCL_IN_PROGRESS when no message
+ * has arrived yet or a receive from `peer` is in flight, and else the communicator's error.
+ * Messages in host memory only. Does not block; not collective. */
 FSCCL_API fsccl_status_t fsccl_probe(int peer, fsccl_comm_t comm);
 /* Returns the operation's error, and sets fsccl_last_error() to it; FSCCL_OK when there is none
  * (yet). Any thread. */
@@ -163,13 +164,13 @@ typedef struct fsccl_pool_stats_s {
   uint64_t planned_bytes; /* extent of the current plan, 0 without one */
   /* the most live bytes at any moment of the planned schedule: no plan can need less */
   uint64_t plan_bound_bytes;
-  /* slot requests served from the plan, and beside it; those of a step when it is over */
+  /* slots that the plan placed, and others; those of a step are added at its end */
   uint64_t plan_hits, plan_misses;
   uint64_t allocations, frees;
   uint64_t growths; /* times memory was asked of the system */
   uint64_t steps;   /* fsccl_pool_step() calls */
-  /* memory given back to the system, in all: beyond what the plan needs, by trimming, and, in steps
-   * that nobody knew, free bytes elsewhere for those of a slot that fits no gap */
+  /* memory returned to the system so far: by fsccl_pool_trim(), surplus of a plan, and free bytes
+   * in steps that the pool did not know */
   uint64_t given_back_bytes;
 } fsccl_pool_stats_t;
 #define FSCCL_POOL_STATS_INIT \
@@ -210,35 +211,34 @@ FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path
 
 /* ----------------------------------------------------------------------------------- units ---- */
 
-/* The figures of a unit's codecs so far, on this rank. A rank without a lane to other hosts has
- * nothing to tell: zeros. */
+/* Counts of a unit's codecs so far, on this rank. They are zero on a rank that exchanges nothing
+ * with other hosts. */
 typedef struct fsccl_codec_report {
   size_t size;
   uint64_t gathers; /* gathers that brought anything between hosts: coded + plain + declined */
-  uint64_t coded;   /* this rank's part went coded */
-  /* this rank's part went plain: there was no copy, or the differences were too large, or a copy
-   * was mended */
+  uint64_t coded;   /* this rank's part was sent with the codec */
+  /* this rank's part was sent without it: no copy, too large differences, or a wrong copy */
   uint64_t plain;
-  uint64_t declined; /* all of it went plain, without a trial, because the codec was losing */
-  /* the ones of `plain` in which a receiver's copy, or what it received, was not right, and it
-   * got the part again */
+  uint64_t declined; /* the codec was off, because it took longer than it saved */
+  /* gathers counted in `plain` in which a receiver's copy, or what it received, was wrong, and this
+   * rank's part was sent again */
   uint64_t mended;
   /* bytes of this rank's part to each other host, without the codec and with it; declined
    * gathers do not count */
   uint64_t plain_bytes, sent_bytes;
   /* memory of the pool: copies of this unit, and the room that all units of a lane share */
   uint64_t state_bytes;
-  /* predicted of a gather, without and with the codec, from what was measured; 0: nothing yet */
+  /* predicted microseconds of a gather without and with the codec, from measured times; 0: nothing
+   * was measured yet */
   double plain_us, coded_us;
-  int declines; /* 1: it goes plain at present, since coded_us is more */
-  /* A block codec counts the blocks that this rank encoded; of these, those that went as they
-   * were; those whose error was measured; and of these, those beyond the kind's bound, which
-   * went as they were. That is a defect. */
+  int declines; /* 1: the codec is off at present, because coded_us is larger */
+  /* Block codecs: blocks that this rank encoded; those of them sent without the codec; those whose
+   * error was measured; measured ones beyond the kind's bound (a defect) */
   uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;
-  double max_error; /* the largest that was measured of a block that went coded */
+  double max_error; /* the largest measured error of a block that was sent with the codec */
   double bound;     /* largest error that the kind allows */
-  /* The reduce_codec counts reductions; what this rank had for others, without the codec and
-   * with it; memory of the pool: feedback, and the room that all units of a lane share. */
+  /* reduce_codec: reductions; bytes of this rank's sums for other hosts, without and with the
+   * codec; memory of the pool for rounding errors, and the memory that all units of a lane share */
   uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
 } fsccl_codec_report_t;
 /* clang-format off */
@@ -254,7 +254,8 @@ FSCCL_API fsccl_status_t fsccl_unit_codec(fsccl_unit_t unit, fsccl_codec_report_
  * on every rank of every replica alike, with the first parameter that differs, the shard and the
  * replica in the text. Neither communicator is damaged: go on, or make the replicas equal with
  * fsccl_unit_broadcast_state(). Collective over shard_comm and replicate_comm; blocking; for a
- * check now and then: it reads all shards and allocates. FSCCL_ERR_INVALID_STATE as above. */
+ * check now and then: it reads all shards and allocates. FSCCL_ERR_INVALID_STATE: the unit has no
+ * replicate_comm, or an operation of it is in flight. */
 FSCCL_API fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t unit);
 
 /* A run of elements of a parameter. */
