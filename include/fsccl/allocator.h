@@ -14,13 +14,13 @@
  *   fsccl_allocator_log(&limited, "allocations.csv", &logged);
  *   logged.allocate(logged.context, bytes, 64, NULL, &pointer);
  *
- * Ownership: a table is copied where it is given; what its context names must live until everything
- * that was given it is destroyed. For tables of the library that is seen to: an adaptor keeps what
- * it stands on alive, so they may be destroyed in any order. The library never calls destroy: that
- * is for whoever made the source. Threads: allocate, deallocate and share are called by any thread,
- * several at once. Errors: these functions return FSCCL_OK or an error, and then nothing has
- * changed. Tables of the library explain it in fsccl_last_error(). FSCCL_ERR_OUT_OF_MEMORY and the
- * other resource errors (-20 .. -39) mean that there is no memory now.
+ * Ownership: a function that takes a table copies it. The object behind `context` must live until
+ * every pool and adaptor that was made with the table is destroyed. The library's own tables keep
+ * the tables below them alive, so they may be destroyed in any order. The library never calls
+ * destroy: the maker of a table does. Threads: several threads call allocate, deallocate and share
+ * at once. Errors: these functions return FSCCL_OK, or an error and change nothing. For the
+ * library's own tables fsccl_last_error() explains the error. FSCCL_ERR_OUT_OF_MEMORY and the other
+ * resource errors (-20 .. -39) mean that there is no memory now.
  */
 #ifndef FSCCL_ALLOCATOR_H
 #define FSCCL_ALLOCATOR_H
@@ -43,24 +43,25 @@ typedef struct fsccl_allocator {
   fsccl_memory_t memory; /* the kind of memory that it gives */
   int device;            /* the GPU of device memory */
   void* context;         /* first argument of the functions below */
-  /* *pointer: `bytes` bytes, aligned to `alignment`, a power of two; contents are undefined. The
-   * library asks for one byte or more, and checks what it is given. Its own tables also take bytes
-   * == 0 (a unique address) and alignment == 0 (64). `stream` is as in fsccl_pool_alloc(): a source
-   * that orders nothing by streams ignores it. */
+  /* Writes to *pointer the address of `bytes` bytes, aligned to `alignment`, a power of two; their
+   * contents are undefined. The library asks for one byte or more, and checks the address. Its own
+   * tables also take bytes == 0 (a unique address) and alignment == 0 (64). `stream` is as in
+   * fsccl_pool_alloc(): a source that orders nothing by streams ignores it. */
   fsccl_status_t (*allocate)(void* context, size_t bytes, size_t alignment, void* stream,
                              void** pointer);
-  /* A block and its size, as they were. A foreign pointer, another size, or a block that was given
-   * back is FSCCL_ERR_INVALID_ARGUMENT from tables of the library; they never give tables of yours
-   * one. An error of a source below is passed on, and the block is gone all the same. */
+  /* Gives back a block, with the size that was asked for. The library's own tables return
+   * FSCCL_ERR_INVALID_ARGUMENT for a foreign pointer, another size, or a block that was given back
+   * before; they never pass such a pointer to a table of yours. They return an error of a table
+   * below, and the block is given back all the same. */
   fsccl_status_t (*deallocate)(void* context, void* pointer, size_t bytes, void* stream);
-  /* NULL if it cannot: the file behind a block, so that other processes of this host can map it.
-   * *fd is the caller's to close; the block begins at byte *offset, a multiple of the page size,
-   * and reaches to its end. The file may be sparse: a range exists when it was reserved with
-   * fallocate(). Processes may keep it mapped beyond deallocate(), so a block that was shared is
-   * given to nobody else, and its file not truncated. */
+  /* NULL if the source has no files. Writes the file behind a block, so that other processes of
+   * this host can map it. *fd is the caller's to close; the block begins at byte *offset, a
+   * multiple of the page size, and reaches to its end. The file may be sparse: a range exists when
+   * it was reserved with fallocate(). Processes may keep it mapped beyond deallocate(), so a block
+   * that was shared is given to nobody else, and its file not truncated. */
   fsccl_status_t (*share)(void* context, void* pointer, int* fd, uint64_t* offset);
-  /* NULL, or ends the source. The library's own tables return FSCCL_ERR_INVALID_STATE while
-   * blocks that they gave are out. */
+  /* Ends the source; NULL: there is nothing to end. The library's own tables return
+   * FSCCL_ERR_INVALID_STATE while blocks of theirs are allocated. */
   fsccl_status_t (*destroy)(void* context);
 } fsccl_allocator_t;
 #define FSCCL_ALLOCATOR_INIT  \
@@ -84,38 +85,37 @@ FSCCL_API fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator);
 
 /* Memory of GPU `device` from the driver: each block is a physical allocation of its own, of whole
  * pages of the device (2 MiB), so this is for arenas and segments. Not ordered by streams:
- * deallocate waits until its stream (NULL: all of the context) has done what it was given; no other
- * may use the block. One that is being captured cannot be waited for: FSCCL_ERR_NOT_AVAILABLE, and
- * the memory stays until the source ends. share() gives no file. FSCCL_ERR_NOT_AVAILABLE without a
- * driver or such a device. Any thread. */
+ * deallocate waits until all work on its stream (NULL: on all streams of the context) is complete;
+ * no other stream may use the block then. If its stream is being captured, it returns
+ * FSCCL_ERR_NOT_AVAILABLE, and the memory stays allocated until the source ends. share() gives no
+ * file. FSCCL_ERR_NOT_AVAILABLE without a driver or such a device. Any thread. */
 FSCCL_API fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator);
 
-/* Blocks of `pool`, as of fsccl_pool_alloc() with any alignment up to a page (of a GPU: 2 MiB). The
- * memory is the pool's: of a pool on a GPU the allocator gives FSCCL_MEMORY_CUDA, and its streams
- * are CUDA's. The pool may be destroyed when none is out; the allocator is of no use from then on.
- * Any thread. */
+/* Blocks of `pool`, as of fsccl_pool_alloc() with any alignment up to a page (of a GPU: 2 MiB). For
+ * a pool on a GPU the memory is FSCCL_MEMORY_CUDA, and streams are CUDA's. The pool may be
+ * destroyed when none of these blocks is allocated; the allocator then fails. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_allocator(fsccl_pool_t pool, fsccl_allocator_t* allocator);
 
 /* -------------------------------------------------------------------------------- adaptors ---- */
 
 /* Each makes *allocator, which passes what is asked of it on to `upstream`. Any thread. */
 
-/* Refuses, with FSCCL_ERR_OUT_OF_MEMORY, what would bring the bytes that are out beyond
- * `limit_bytes`. */
+/* Returns FSCCL_ERR_OUT_OF_MEMORY for a block with which more than `limit_bytes` would be
+ * allocated. */
 FSCCL_API fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream,
                                                uint64_t limit_bytes, fsccl_allocator_t* allocator);
 
 /* The counts of an allocator of fsccl_allocator_count(). */
 typedef struct fsccl_allocator_stats_s {
   size_t size;
-  uint64_t live_bytes;  /* out now */
-  uint64_t peak_bytes;  /* the most that were out at once */
-  uint64_t total_bytes; /* ever given out */
+  uint64_t live_bytes;  /* allocated now */
+  uint64_t peak_bytes;  /* the most that were allocated at once */
+  uint64_t total_bytes; /* the sum of all allocations so far */
   uint64_t allocations, frees;
-  uint64_t failures; /* requests that were refused by what is below */
+  uint64_t failures; /* requests that `upstream` refused */
 } fsccl_allocator_stats_t;
 #define FSCCL_ALLOCATOR_STATS_INIT {sizeof(fsccl_allocator_stats_t), 0, 0, 0, 0, 0, 0}
-/* Counts. */
+/* Counts blocks and bytes for fsccl_allocator_stats(). */
 FSCCL_API fsccl_status_t fsccl_allocator_count(const fsccl_allocator_t* upstream,
                                                fsccl_allocator_t* allocator);
 /* The counts of `allocator`, which fsccl_allocator_count() made. Any thread. */
@@ -129,18 +129,18 @@ FSCCL_API fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocato
 FSCCL_API fsccl_status_t fsccl_allocator_log(const fsccl_allocator_t* upstream, const char* path,
                                              fsccl_allocator_t* allocator);
 
-/* For host memory: surrounds each block with 64 bytes or more of a pattern, and fills it with
- * 0xFF, a NaN of every floating-point type, when it is given out and when it comes back. A block
- * that was written beyond its ends is reported when it comes back: report(context, text) says
- * which, where and how far; NULL: the library's log. Takes that much more of `upstream`. It
- * cannot be the source of a pool: fsccl_pool_config_t.debug watches slots and blocks. */
+/* For host memory: surrounds each block with 64 bytes or more of a pattern, and fills it with 0xFF,
+ * a NaN of every floating-point type, when it is given out and when it comes back. When a block
+ * that was written beyond its ends is freed, report(context, text) is called with its address and
+ * the bytes that were written; NULL: the library's log. A block takes as many more bytes of
+ * `upstream`. It cannot be the source of a pool; use fsccl_pool_config_t.debug there. */
 FSCCL_API fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream,
                                                void (*report)(void* context, const char* text),
                                                void* context, fsccl_allocator_t* allocator);
 
-/* When `upstream` has no memory: on_failure(context, bytes) may give some back, also to this
- * allocator, and returns how many bytes that were. Then it is asked once more; after 0 it is not.
- * No lock is held meanwhile. */
+/* When `upstream` has no memory, calls on_failure(context, bytes), which may free memory, also of
+ * this allocator, and returns how many bytes it freed. Unless that is 0, `upstream` is asked once
+ * more. on_failure runs without a lock of the library. */
 FSCCL_API fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* upstream,
                                                     uint64_t (*on_failure)(void* context,
                                                                            uint64_t bytes),

@@ -36,10 +36,11 @@ typedef struct fsccl_publish_config {
    * FSCCL_FLOAT32, rounded to nearest even; FSCCL_PUBLISH_EXACT: as they are. Other types are
    * never converted */
   fsccl_dtype_t wire_dtype;
-  /* the most bytes of records and kept blocks that this rank holds for subscribers, beside the copy
-   * of what was published last; 0: as many as the copy has, and 16 MiB at least */
+  /* the most bytes that this rank keeps for subscribers (encoded differences, called records, and
+   * blocks of whole copies), beside the copy of the newest version; 0: as many as the copy has, and
+   * 16 MiB at least */
   uint64_t limit_bytes;
-  /* a subscriber that takes nothing for so long is disconnected; 0: FSCCL_TIMEOUT_MS */
+  /* a subscriber that reads nothing for this time is disconnected; 0: FSCCL_TIMEOUT_MS */
   int64_t timeout_ms;
   int64_t linger_ms;   /* fsccl_publisher_destroy() waits for subscribers at most so long */
   uint32_t flags;      /* FSCCL_CODEC_NIBBLES_ONLY: more bytes, less time of processors */
@@ -114,7 +115,7 @@ typedef struct fsccl_publish_report {
   uint64_t whole_copies;  /* whole copies that were begun */
   uint64_t given_up;      /* whole copies and records that were cut off to keep the limit */
   uint64_t disconnected;  /* subscribers that took nothing for timeout_ms */
-  uint64_t strangers;     /* connections that ended without a proof of the key */
+  uint64_t strangers;     /* connections that did not prove that they know the key */
   double publish_cpu_s;   /* processor time of fsccl_publish() */
   double serving_cpu_s;   /* processor time of the service thread for subscribers */
   int subscribers;        /* connected now */
@@ -142,9 +143,10 @@ typedef struct fsccl_subscribe_config {
    * fsccl_layout_plan() */
   const fsccl_param_t* params;
   size_t count;
-  /* this process's piece of each: of so many shards by this layout. ranks 1, rank 0: the whole */
+  /* this process's piece of each parameter: shard `rank` of `ranks` shards in this layout. ranks 1,
+   * rank 0: the whole parameter */
   fsccl_sharding_t sharding;
-  /* limit of every wait; a rank that is silent for so long is lost; 0: FSCCL_TIMEOUT_MS */
+  /* limit of every wait; a rank that sends nothing for this time is lost; 0: FSCCL_TIMEOUT_MS */
   int64_t timeout_ms;
   const char* name;  /* for messages; copied; NULL: "subscriber" */
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
@@ -181,12 +183,13 @@ typedef struct fsccl_publication {
 } fsccl_publication_t;
 #define FSCCL_PUBLICATION_INIT {sizeof(fsccl_publication_t), 0, 0}
 /*
- * Writes the newest complete version to the memory of the subscriber's parameters: FSCCL_OK, and
- * `publication` (NULL: not wanted) says which. Where that is not newer than what is there already,
- * waits for one at most timeout_ms (negative: the subscriber's own timeout; 0: not at all), then
- * FSCCL_IN_PROGRESS, and nothing has changed. When the publication has ended and its last complete
- * version was delivered: FSCCL_ERR_PEER_DEAD or FSCCL_ERR_TIMEOUT, which name the rank; with an
- * error nothing has changed. One thread at a time for each subscriber.
+ * Writes the newest complete version to the memory of the subscriber's parameters, and its number
+ * and label to `publication` (NULL: not wanted). If there is no newer version than the last one
+ * written, waits for one at most timeout_ms (negative: the subscriber's own timeout; 0: does not
+ * wait). Returns FSCCL_OK when it has written a version. Otherwise nothing has changed, and it
+ * returns FSCCL_IN_PROGRESS when the time has passed, or, when the publication has ended and its
+ * last complete version was written, FSCCL_ERR_PEER_DEAD or FSCCL_ERR_TIMEOUT, which name the rank.
+ * One thread at a time for each subscriber.
  */
 FSCCL_API fsccl_status_t fsccl_subscriber_update(fsccl_subscriber_t subscriber, int64_t timeout_ms,
                                                  fsccl_publication_t* publication);
@@ -212,8 +215,8 @@ typedef struct fsccl_subscribe_report {
 FSCCL_API fsccl_status_t fsccl_subscriber_report(fsccl_subscriber_t subscriber,
                                                  fsccl_subscribe_report_t* report);
 
-/* Leaves the publication and frees what was received. Not while another thread is in
- * fsccl_subscriber_update(): it waits for that call. */
+/* Leaves the publication and frees what was received. Waits until calls of other threads on the
+ * subscriber have returned. */
 FSCCL_API fsccl_status_t fsccl_subscriber_destroy(fsccl_subscriber_t subscriber);
 
 #ifdef __cplusplus

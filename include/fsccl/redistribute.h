@@ -27,9 +27,11 @@ typedef struct fsccl_sharding {
 typedef struct fsccl_redistributed {
   size_t param;        /* index in fsccl_redistribute_config_t.params */
   fsccl_dtype_t dtype; /* dtype of its elements, which are not converted */
-  /* this rank's old piece: fsccl_unit_shard() of the old unit. Not looked at where there is none */
+  /* this rank's old piece: the address from fsccl_unit_shard() of the old unit; ignored if the
+   * piece is empty or this rank has no old shard */
   const void* from;
-  /* this rank's new piece: fsccl_unit_shard() of the new unit. Not looked at where there is none */
+  /* this rank's new piece: the address from fsccl_unit_shard() of the new unit; ignored if the
+   * piece is empty or this rank has no new shard */
   void* to;
 } fsccl_redistributed_t;
 
@@ -60,11 +62,12 @@ typedef struct fsccl_redistribute_config {
    sizeof(fsccl_redistributed_t)}
 
 /*
- * Deals parameters, and what belongs to them, out anew: from the shards that ranks of `comm` hold
- * to others, of another layout or number of ranks. `buffers` has `count` elements, the same
- * parameters and dtypes in the same order on all ranks; those of a rank must not overlap. Memory at
- * `from` is not changed. *version (NULL: not wanted) is the newest version of which the ranks hold
- * all shards, and which they have at `to` now. Collective over `comm`; blocks; in host memory.
+ * Redistributes parameters, and states of the optimizer that are sharded alike: from the shards
+ * that ranks of `comm` hold to shards of another layout or number of ranks. `buffers` has `count`
+ * elements, the same parameters and dtypes in the same order on all ranks; those of a rank must not
+ * overlap. Memory at `from` is not changed. The call writes to `to` the newest version of which the
+ * ranks together hold all shards, and its number to *version (NULL: not wanted). Collective over
+ * `comm`; blocks; host memory only.
  *
  * Errors, of all ranks or none, that damage nothing. FSCCL_ERR_INVALID_STATE: the ranks hold all
  * shards of no version; the text names one that is lost. FSCCL_ERR_INVALID_ARGUMENT: nobody takes a

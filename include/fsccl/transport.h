@@ -12,16 +12,17 @@
  *             the line. A rank's line for tick t may be overwritten from tick
  *             t + FSCCL_TRANSPORT_TICKS on: the engine guarantees that all peers have read it by
  *             then.
- *   bytes     Each rank has slots in a ring that it alone writes and every rank reads: each tick
- *             that needs one takes the next bytes of it. read() copies from a peer's private
- *             memory. A transport without shared memory *mirrors* slots: a rank has a copy of every
- *             peer's ring, in which it sees what that peer has put() there for it.
+ *   bytes     Each rank has a ring of slots (send buffers) that it alone writes and every rank
+ *             reads. A tick that sends bytes through a slot takes the next bytes of the ring.
+ *             read() copies from a peer's private memory. A transport without shared memory
+ *             *mirrors* slots: a rank has a copy of every peer's ring, in which it sees what that
+ *             peer has put() there for it.
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank
  *             ends the waits of all.
  *
- * Threads: functions of one channel are called by one thread at a time; fail, failure, left and
- * hear_out by any, at any time. Several channels are used at once, also of one node, and so are a
- * pair and the channel that it is in. While close() runs, nobody uses the channel. Errors:
+ * Threads: one thread at a time calls the functions of a channel, but any thread calls fail,
+ * failure, left and hear_out at any time. Threads use several channels at once, also of one node,
+ * and a pair beside the channel that it is in. While close() runs, nobody uses the channel. Errors:
  * functions that can fail fill `error` with text that says what to do, and undo what they had
  * begun.
  */
@@ -166,8 +167,8 @@ typedef struct fsccl_transport_ops {
    * which a slot counts as small: small slots go round in memory of their own, at the ring's
    * beginning. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
-  /* Makes sure of the memory that this rank writes to in rings; called before it does, perhaps more
-   * than once. */
+  /* Allocates the memory of the rings to which this rank writes. Called before the first write,
+   * perhaps more than once. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
   /* Both are needed by a transport that mirrors slots, and NULL otherwise. put(): once `peer`
@@ -192,7 +193,8 @@ typedef struct fsccl_transport_ops {
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);
   /* The board, or NULL. */
   const fsccl_transport_failure_t* (*failure)(void* channel);
-  /* 1: `peer` has closed its channel; what it signalled before can still be polled. */
+  /* Returns 1 if `peer` has closed its channel, and else 0. Lines that it signalled before can
+   * still be polled. */
   int (*left)(void* channel, int peer);
   /* A channel of two ranks inside this one, for what rank `from` sends to rank `to`: they are its
    * ranks 0 and 1. Called by each of the two when it first needs it, once, blocks for nobody.
@@ -220,8 +222,9 @@ typedef struct fsccl_transport_ops {
    * other peers wait for the lines of these. */
   void (*signal_to)(void* channel, int peer, const fsccl_transport_line_t* line);
 
-  /* Takes in all that has come by now, also while another thread does: failures that a rank told
-   * before it ended are then on the board. NULL: they always are. Any thread. */
+  /* Receives everything that has arrived, also while another thread does so. Afterwards failures
+   * that a rank sent before it ended are on the board. NULL: they are there without a call. Any
+   * thread. */
   void (*hear_out)(void* channel);
 
   /* For a transport that mirrors slots, or NULL. The caller announces two signals for all: after
