@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * This header is what a training framework needs. fsccl/insight.h explains, counts and forecasts;
- * fsccl/redistribute.h deals shards out anew; fsccl/codec.h names codecs; fsccl/allocator.h has
+ * fsccl/redistribute.h redistributes shards; fsccl/codec.h names codecs; fsccl/allocator.h has
  * sources of memory; fsccl/transport.h is for plug-ins. docs/api has a page for each noun, with the
  * details that the comments here leave out.
  *
@@ -377,8 +377,8 @@ typedef struct fsccl_pool_config {
  * FSCCL_MEMORY_CUDA the arena is memory of the GPU `device` (docs/api/pool.md).
  *
  * FSCCL_ERR_LIMIT: a limit on addresses or descriptors. FSCCL_ERR_SYSTEM: the system refuses the
- * memory. FSCCL_ERR_MISMATCH: ranks differ in what must be alike. FSCCL_ERR_NOT_AVAILABLE: there is
- * no driver or no such GPU on some rank.
+ * memory. FSCCL_ERR_MISMATCH: ranks differ in a setting that must be equal.
+ * FSCCL_ERR_NOT_AVAILABLE: there is no driver or no such GPU on some rank.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config,
                                            fsccl_pool_t* pool);
@@ -468,9 +468,9 @@ typedef enum fsccl_layout {
   /* Each parameter cut along its first dimension into chunks of ceil(dim0 / ranks) rows, later
    * ranks may hold fewer or none. FSDP2 (torch.chunk's rule). */
   FSCCL_LAYOUT_PER_PARAM = 1,
-  /* Cut only between blocks that the parameters name (fsccl_param_t), and dealt out so that the
-   * largest shard is as small as possible: see fsccl_layout_plan(). Ranks hold different amounts.
-   * veScale's RaggedShard (arXiv 2602.22437). */
+  /* Cut only between blocks that the parameters name (fsccl_param_t), and assigned to ranks so that
+   * the largest shard is as small as possible: see fsccl_layout_plan(). Ranks hold different
+   * amounts. veScale's RaggedShard (arXiv 2602.22437). */
   FSCCL_LAYOUT_RAGGED = 2
 } fsccl_layout_t;
 
@@ -548,15 +548,15 @@ typedef struct fsccl_unit_config {
    * parameters' gradients; slots are whole pages, planned each by itself. Not with keep or a
    * replicate_comm. 0: one slot a unit */
   int by_parameter;
-  /* the codec of unshard (codec.h), or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs
-   * a wire_dtype of fp16 or bf16, the others one of these or fp32, all of them host memory;
-   * where all ranks are on one host it does nothing */
+  /* the codec of unshard (codec.h), or NULL; copied; the same on all ranks. FSCCL_CODEC_DELTA needs
+   * a wire_dtype of fp16 or bf16; the other codecs of gathers also take fp32. All need host memory.
+   * If all ranks are on one host, the codec does nothing */
   const struct fsccl_codec* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
-  /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied, alike on all
-   * ranks: BF16, INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, not
-   * by_parameter. Where all ranks are on one host, it does nothing. The sum over a replicate_comm
-   * is not coded */
+  /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied; the same on all
+   * ranks: BF16, INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, without
+   * by_parameter. If all ranks are on one host, the codec does nothing. It does not apply to the
+   * sum over a replicate_comm */
   const struct fsccl_codec* reduce_codec;
 } fsccl_unit_config_t;
 /* clang-format off */
@@ -594,7 +594,8 @@ typedef struct fsccl_view {
 
 typedef enum fsccl_unshard_mode {
   FSCCL_UNSHARD_READ = 0,
-  /* a private slot: this rank may write to it; writes are dropped at reshard. All ranks alike. */
+  /* a private slot: this rank may write to it; reshard drops what was written. The same mode on all
+   * ranks */
   FSCCL_UNSHARD_WRITABLE = 1
 } fsccl_unshard_mode_t;
 
@@ -626,8 +627,8 @@ FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl
  * rank may move none. Does not communicate. FSCCL_ERR_INVALID_STATE: the unit is unsharded, an
  * operation of it is in flight, or it has a replicate_comm in host memory. */
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
-/* Says that the shards were written: the next unshard gathers a kept slot again. All ranks alike.
- * Does not communicate. */
+/* Says that the shards were written: the next unshard gathers a kept slot again. All ranks call it
+ * at the same place in their order of calls. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /* Gives the parameters' slot back (see fsccl_keep_t); param(i) is invalid from here on. On a GPU
  * `stream` is the one that read the parameters. Does not communicate, but waits for an unshard that
@@ -894,7 +895,8 @@ FSCCL_API fsccl_status_t fsccl_work_callback(fsccl_work_t work,
  * closes it, at any time. Each call makes another. The library moves the operation on from now on.
  * Any thread. FSCCL_ERR_LIMIT: the process has no descriptor left. */
 FSCCL_API fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd);
-/* Says that the handle is no longer used. It does nothing today. NULL is allowed. */
+/* Says that the program no longer uses the handle. This release does nothing with it. NULL is
+ * allowed. */
 FSCCL_API fsccl_status_t fsccl_work_release(fsccl_work_t work);
 
 #ifdef __cplusplus

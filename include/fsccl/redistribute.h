@@ -13,17 +13,16 @@ extern "C" {
 #endif
 
 #define FSCCL_NO_SHARD (-1)
-/* How parameters are dealt out, and this rank's part of them. */
+/* Describes how parameters are divided into shards, and which shard is this rank's. */
 typedef struct fsccl_sharding {
   fsccl_layout_t layout;
-  int ranks; /* shards that there are: the size of the shard_comm of such units */
+  int ranks; /* the number of shards: the size of the shard_comm of such units */
   /* which of them is this rank's, 0 .. ranks - 1, or FSCCL_NO_SHARD. Several ranks may have the
    * same: replicas */
   int rank;
 } fsccl_sharding_t;
 
-/* One piece that is dealt out as a parameter is: the parameter itself, or a state of the optimizer.
- */
+/* One array that is sharded like a parameter: the parameter itself, or a state of the optimizer. */
 typedef struct fsccl_redistributed {
   size_t param;        /* index in fsccl_redistribute_config_t.params */
   fsccl_dtype_t dtype; /* dtype of its elements, which are not converted */
