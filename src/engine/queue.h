@@ -1,14 +1,17 @@
-// The queue of an engine: a ring of operations that run one after the other, in the order of their
-// sequence numbers, and the flag that says which thread drives them.
+// The queue of an engine is a ring of operations, which run one after the other in the order of
+// their sequence numbers. Two counters delimit the operations under way: `tail_` is the number of
+// operations that were submitted, and `done_` the number of those that completed.
 //
-// One thread at a time submits (the API's rule), so the submitter alone writes `tail_`. The thread
-// that holds the flag, the driver, alone advances `done_`.
+// One thread at a time submits, because the API requires this. The submitter alone writes `tail_`.
+// Any thread may drive, which is to run operations, but one at a time: the driver is the thread
+// that has set the flag `driving_`. The driver alone writes `done_`.
 //
-// An empty ring. When nothing is under way and nobody drives, the thread that submits may do what
-// only the driver may do otherwise: it carries out a small call (small_call.h) without the flag,
-// because taking the flag is a locked instruction, which waits until the stores of the call before
-// have left the core. A thread that takes the flag meanwhile finds nothing under way and touches
-// nothing: under_way() reads `tail_` before `done_`, and a small call moves `done_` before `tail_`.
+// There is one exception. If the ring is empty and the flag is clear, the submitter runs a small
+// call (small_call.h) and then advances both counters without setting the flag, because setting it
+// is a locked instruction, which waits until the core has drained its store buffer. Another thread
+// may set the flag meanwhile. It finds an empty ring and does nothing: the small call advances
+// `done_` before `tail_`, and under_way() reads `tail_` before `done_`, so no reader ever sees
+// `tail_` ahead of `done_`.
 #pragma once
 #include <array>
 #include <atomic>

@@ -101,8 +101,9 @@ class Runner {
     const Buffer& buffer = plan.buffers[next.src.buffer];
     return buffer.slot && buffer.slot_tick == plan.steps[wait].tick ? &next : nullptr;
   }
-  // Returns true if nothing but puts is between this signal for all and another, which is not left
-  // out.
+  // Returns true if `step` is a signal to all peers, and the next step that is no put is another
+  // signal to all peers. Neither may be optional. A transport between hosts then holds the first
+  // signal back and sends it with the second.
   static bool signals_again(const Plan& plan, uint32_t step);
 
  private:
