@@ -313,7 +313,7 @@ class Tuner {
   uint64_t points_ = 0;
   std::vector<Forced> forced_;
   std::vector<std::string> rules_;   // found
-  std::vector<std::string> prices_;  // measured, of ways on GPUs
+  std::vector<std::string> prices_;  // measured, of algorithms on GPUs
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ void TuneCommand::add_to(CLI::App* command) {
       ->type_name("N");
   command
       ->add_option("--memory", memories_,
-                   "caller, pool: a rule must lose in none of them; gpu: the ways of GPUs")
+                   "caller, pool: a rule must lose in none of them; gpu: the algorithms of GPUs")
       ->delimiter(',')
       ->check(CLI::IsMember({"caller", "pool", "gpu"}))
       ->type_name("LIST");

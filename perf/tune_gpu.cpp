@@ -81,20 +81,20 @@ class GpuTuner {
   struct Point {
     uint64_t bytes;
     std::string chosen;
-    std::vector<Timing> timings;  // the choice, then the forced ways
+    std::vector<Timing> timings;  // the choice, then the forced algorithms
   };
 
-  // The ways of an operation that may be taken, of which one is chosen.
-  struct Ways {
+  // The algorithms of an operation without an obstacle, of which one is chosen.
+  struct Algorithms {
     std::vector<std::string> names;
     std::string chosen;
   };
-  Ways ways(const Subject& subject, uint64_t bytes) const {
-    Ways found;
+  Algorithms algorithms(const Subject& subject, uint64_t bytes) const {
+    Algorithms found;
     const Json device = explain(forced_.front().comm(), subject.kind ? subject.name : "all_gather",
                                 bytes)["device"];
-    for (const Json& one :
-         subject.kind ? device["candidates"]["float32"]["algorithms"] : device["unit"]["ways"]) {
+    const Json& choice = subject.kind ? device["candidates"]["float32"] : device["unit"];
+    for (const Json& one : choice["algorithms"]) {
       if (one.contains("obstacle")) continue;
       found.names.push_back(one["plan"].get<std::string>());
       if (one["chosen"].get<bool>()) found.chosen = found.names.back();
@@ -113,9 +113,9 @@ class GpuTuner {
     GpuMemory::wait();
     std::vector<std::string> all;
     for (const uint64_t bytes : options_.sizes)
-      for (const std::string& way : ways(subject, bytes).names)
-        if (std::find(all.begin(), all.end(), way) == all.end()) all.push_back(way);
-    for (const std::string& way : all) forced_.emplace_back(session_, way, subject.name);
+      for (const std::string& name : algorithms(subject, bytes).names)
+        if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+    for (const std::string& name : all) forced_.emplace_back(session_, name, subject.name);
   }
 
   void measure(const Subject& subject, uint64_t bytes) {
@@ -124,7 +124,7 @@ class GpuTuner {
         even_blocks(session_.ranks(),
                     bytes / sizeof(float) / (parted ? static_cast<uint64_t>(session_.ranks()) : 1));
     if (blocks.counts.front() == 0) return;
-    const Ways known = ways(subject, bytes);
+    const Algorithms known = algorithms(subject, bytes);
     std::vector<const Forced*> tried{&forced_.front()};
     for (const Forced& one : forced_)
       if (std::find(known.names.begin(), known.names.end(), one.plan()) != known.names.end())

@@ -62,7 +62,7 @@ class JobContext {
   // Returns the rules of FSCCL_PLAN as it is now, and then those of the tuning file as it was when
   // the job was joined.
   Result<std::shared_ptr<const std::vector<Rule>>> rules() const;
-  // Returns the times of ways on GPUs that the tuning file has; may be null.
+  // Returns the times of algorithms on GPUs in the tuning file; may be null.
   std::shared_ptr<const std::vector<NativePrice>> native_prices() const;
   // Returns the costs that the tuning file has for a communicator of these ranks, or null.
   const Costs* known_costs(const std::vector<int>& ranks, std::string_view transport) const;

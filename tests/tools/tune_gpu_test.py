@@ -1,5 +1,5 @@
-"""`fsccl-perf tune --memory gpu`: measures the ways of collectives on memory of GPUs, writes their
-times, and the choice follows these. Runs over the stand-ins for CUDA's driver and NCCL.
+"""`fsccl-perf tune --memory gpu`: measures the algorithms of collectives on memory of GPUs and
+writes their times, which decide the next choice. The test runs over the stand-ins for CUDA's driver and NCCL.
 
 usage: tune_gpu_test.py FSCCL-PERF
 """
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
         expect({'nccl', 'staged'} <= set(row['forced_us']), row)
         expect(row['best_us'] == min(row['forced_us'].values()), row)
 
-    # The file has what each way took at each size, on ranks like these.
+    # The file has the time of each algorithm at each size, on ranks like these.
     text = json.loads(made.read_text(encoding='utf-8'))
     prices = {(one['operation'], one['algorithm']): one for one in text['native']}
     expect({('all_gather', 'nccl'), ('all_reduce', 'staged')} <= set(prices), prices)
@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
         expect(one['sizes'] == [4096, 16384] and min(one['ns']) > 0, one)
         expect((one['hosts'], one['ranks_per_host']) == (1, 2), one)
 
-    # Where NCCL took long, another way is taken, and a new measurement takes the place of the old.
+    # Where NCCL took long, another algorithm is chosen, and a new measurement takes the place of the old.
     prices['all_gather', 'nccl']['ns'] = [4e12, 4e12]
     prices['all_gather', 'staged']['ns'] = [1, 1]
     text['rules'] = []
@@ -61,7 +61,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect(all(max(one['ns']) < 1e12 for one in kept), kept)
     expect('of 2 points' in run('--coll', 'all_gather'), 'the table')
 
-    # The ways of units: the rules force each, the times decide, and they are for GPUs alone.
+    # Units: a rule forces each algorithm, the times decide, and both are for GPUs alone.
     units = rows('--coll', 'unit_unshard', '-o', made)
     expect([set(row['forced_us']) for row in units] == [{'p2p', 'collectives'}] * 2, units)
     expect({row['chosen'] for row in units} == {'p2p'}, units)

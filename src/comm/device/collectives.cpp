@@ -109,7 +109,7 @@ Status DeviceCollectives::prepare(int ordinal) {
   // The two of a message have one way between them, and what answers it may be messages of the
   // caller's.
   if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
-  forget_plans();  // a call before this one had no way yet
+  forget_plans();  // no algorithm could be chosen for a call before this one
   device_ = device;
   return success();
 }

@@ -100,7 +100,7 @@ class DeviceCollectives {
                                                         bool copy_engines);
   Status make_copier(cuda::CUdeviceptr memory, uint64_t bytes, const nccl::ncclUniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
-  // The plan of calls of one shape, with the way that was chosen for it (select/native.h).
+  // The plan of calls of one shape, by the algorithm that was chosen for it (select/native.h).
   struct Kept {
     DeviceCall call;  // its shape
     Algorithm algorithm{};

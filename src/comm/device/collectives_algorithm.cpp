@@ -1,4 +1,4 @@
-// Which way calls go (select/native.h), and what fsccl_explain() says of it.
+// The choice of an algorithm for calls (select/native.h), and its description by fsccl_explain().
 #include <algorithm>
 
 #include "base/json_writer.h"
@@ -9,8 +9,8 @@
 
 namespace fsccl {
 
-// Finds the obstacle of each way: the ranks lack something that it needs, or it does not do the
-// operation as fsccl.h says.
+// Finds the obstacle of each algorithm: the ranks lack something that it needs, or it does not do
+// the operation as fsccl.h says.
 NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes) const {
   NativeCall made{call.op, bytes, comm_.size(), decision_.nccl, one_host_, {}};
   const auto against = [&](Algorithm algorithm) -> std::string_view& {
@@ -68,13 +68,13 @@ void explain_candidate(JsonWriter& json, std::string_view name, bool chosen,
   json.end_map();
 }
 
-// Describes the ways of a unit's gather. A unit learns when it is made whether its ranks reach each
+// Describes the algorithms of a unit's gather. A unit learns when it is made whether its ranks reach each
 // other's slots.
 void explain_unit(JsonWriter& json, const UnitChoice& choice) {
   json.key("unit");
   json.begin_map();
   json.entry("why", choice.why);
-  json.key("ways");
+  json.key("algorithms");
   json.begin_list();
   for (const UnitCandidate& one : choice.candidates)
     explain_candidate(json, kUnitAlgorithmNames[static_cast<size_t>(one.algorithm)],
@@ -107,7 +107,7 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   json.entry("messages", "staged");
   json.entry("sums_of_16_bit_floats",
              staged() || (ucx_ && !ours) ? "by the host, in fp32"
-             : ours ? "exchanged, then by this library's kernel, in fp32"
+             : ours                      ? "exchanged, then by this library's kernel, in fp32"
                     : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
   json.entry("sums_of_wider_floats",
              ucx_ && ours             ? "exchanged, then by this library's kernel, in rank order"

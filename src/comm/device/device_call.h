@@ -1,4 +1,4 @@
-// A collective on memory of a GPU, in the one form that all ways of running it take: parts of the
+// A collective on memory of a GPU, in the one form that all algorithms take: parts of the
 // input and of the output, in elements, by rank. Where an operation has one part for all, it is
 // one.
 #pragma once
