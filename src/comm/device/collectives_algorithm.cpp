@@ -68,8 +68,8 @@ void explain_candidate(JsonWriter& json, std::string_view name, bool chosen,
   json.end_map();
 }
 
-// Describes the algorithms of a unit's gather. A unit learns when it is made whether its ranks reach each
-// other's slots.
+// Describes the algorithms of a unit's gather. A unit learns when it is made whether its ranks
+// reach each other's slots.
 void explain_unit(JsonWriter& json, const UnitChoice& choice) {
   json.key("unit");
   json.begin_map();
@@ -107,7 +107,7 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   json.entry("messages", "staged");
   json.entry("sums_of_16_bit_floats",
              staged() || (ucx_ && !ours) ? "by the host, in fp32"
-             : ours                      ? "exchanged, then by this library's kernel, in fp32"
+             : ours ? "exchanged, then by this library's kernel, in fp32"
                     : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
   json.entry("sums_of_wider_floats",
              ucx_ && ours             ? "exchanged, then by this library's kernel, in rank order"
