@@ -24,8 +24,9 @@ void* operator new(std::size_t bytes) {
   left--;
   return block;
 }
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete(void* block, std::size_t) noexcept { std::free(block); }
+// The compiler warns of free() where it puts these into their callers.
+[[gnu::noinline]] void operator delete(void* block) noexcept { std::free(block); }
+[[gnu::noinline]] void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 namespace fsccl {
 namespace {
