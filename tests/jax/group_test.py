@@ -47,6 +47,23 @@ def test_values_are_those_of_lax(count):
     assert all('equal' in output for output in run(VALUES, count))
 
 
+def test_groups_of_other_devices_meet_apart():
+    """Two halves of a job join at the same count; then one half and the whole do."""
+    outputs = r.run(
+        """
+        import fsccl_jax
+        first = rank // 2 * 2
+        half = Mesh(jax.devices()[first : first + 2], ("ranks",))
+        for count in range(2 if first else 1):
+            print(fsccl_jax.join(half).ranks, end=" ")
+        print(fsccl_jax.join(mesh).ranks)
+        """,
+        4,
+        use='',
+    )
+    assert [output.split()[-2:] for output in outputs] == [['2', '4']] * 4, outputs
+
+
 def test_8_bit_floats_are_moved_as_they_are():
     outputs = run("""
         def move(x):

@@ -18,7 +18,9 @@ its result can be read.
 from __future__ import annotations
 
 import atexit
+import collections
 import ctypes
+import hashlib
 import itertools
 import os
 import sys
@@ -34,6 +36,7 @@ from .transposes import TARGET, gathered, permuted, reduced, scattered, sent
 LIBRARY = 'libfsccl_jax.so'
 _CAPACITY = 4096
 _numbers = itertools.count()
+_joins = collections.defaultdict(itertools.count)  # by members
 _library = None
 
 
@@ -75,7 +78,7 @@ def join(mesh: jax.sharding.Mesh) -> Group:
             'fsccl_jax.join: the mesh has no device of this process: only processes that have some '
             'call join()'
         )
-    name = _meet(library, number, devices[0].process_index)
+    name = _meet(library, devices)
     why = ctypes.create_string_buffer(_CAPACITY)
     numbers = ctypes.c_int * len(mine)
     if library.fsccl_jax_join(
@@ -95,11 +98,18 @@ def join(mesh: jax.sharding.Mesh) -> Group:
     return group
 
 
-def _meet(library, number, owner):
+def _key(devices):
+    """The place in JAX's coordination service where these devices meet, in this order: the same in
+    all their processes, which make the groups of these devices one after the other."""
+    members = hashlib.sha256(repr([device.id for device in devices]).encode()).hexdigest()
+    return f'fsccl_jax/group/{members}/{next(_joins[members])}'
+
+
+def _meet(library, devices):
     """The unique id, which the process of rank 0 makes and JAX's coordination service carries."""
     name = ctypes.create_string_buffer(256)
-    client, key = distributed.global_state.client, f'fsccl_jax/group/{number}'
-    if jax.process_index() == owner:
+    client, key = distributed.global_state.client, _key(devices)
+    if jax.process_index() == devices[0].process_index:
         if (status := library.fsccl_unique_id_create(name)) != 0:
             raise RuntimeError(
                 f'fsccl_jax.join: this process cannot listen for the other ranks: '
