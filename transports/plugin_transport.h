@@ -8,7 +8,7 @@ class PluginTransport final : public Transport {
  public:
   // A table that plugin.h has checked; the plug-in is never unloaded.
   explicit PluginTransport(const fsccl_transport_ops_t& table)
-      : Transport(table.name, table.keeps_pages != 0), table_(table) {}
+      : Transport(table.name, table.keeps_pages != 0, table.signal_to != nullptr), table_(table) {}
   Status available() const override;
   Result<std::unique_ptr<TransportNode>> join(const fsccl_transport_job_t& job) const override;
   Result<OpenedChannel> open(const ChannelRequest& request) const override;

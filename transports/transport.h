@@ -60,12 +60,14 @@ struct ChannelRequest {
 
 class Transport {
  public:
-  explicit Transport(const char* name, bool keeps_pages = false)
-      : name_(name), keeps_pages_(keeps_pages) {}
+  explicit Transport(const char* name, bool keeps_pages = false, bool signals_one = true)
+      : name_(name), keeps_pages_(keeps_pages), signals_one_(signals_one) {}
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   const char* name() const { return name_; }
   bool keeps_pages() const { return keeps_pages_; }
+  // Its channels between hosts can signal one peer and no other.
+  bool signals_one() const { return signals_one_; }
 
   // An error if the transport cannot work on this machine.
   virtual Status available() const = 0;
@@ -75,7 +77,7 @@ class Transport {
 
  private:
   const char* const name_;
-  const bool keeps_pages_;
+  const bool keeps_pages_, signals_one_;
 };
 
 inline Result<std::unique_ptr<TransportNode>> Transport::join(const fsccl_transport_job_t&) const {

@@ -76,6 +76,11 @@ const char* own_name(const char* name) {
   return found.ok() ? found.value()->name() : name;
 }
 
+bool signals_one(const char* name) {
+  const auto found = find_transport(name);
+  return !found.ok() || found.value()->signals_one();
+}
+
 std::string why_network(const Config& settings) {
   if (forces_network(settings.transport))
     return fmt::format("FSCCL_TRANSPORT={} asks for it", asked_network(settings));

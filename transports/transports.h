@@ -40,6 +40,9 @@ const char* asked_network(const Config& settings);
 const char* preferred_network();
 // Returns the own name of the transport that goes by `name` here: a plug-in has a name of its own.
 const char* own_name(const char* name);
+// Returns true if the transport that goes by `name` here can signal one peer and no other. One that
+// cannot be loaded is taken to.
+bool signals_one(const char* name);
 // Why that, or what the settings ask for, is what ranks of several hosts take.
 std::string why_network(const Config& settings);
 // Where FSCCL_NETWORK says another than FSCCL_TRANSPORT, which counts: a text that says so; else

@@ -199,7 +199,9 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
 
   const char* const asked = asked_network(*settings);
-  const char* const between = own_name(asked ? asked : preferred_network());
+  const char* const known_as = asked ? asked : preferred_network();
+  const char* const between = own_name(known_as);
+  const bool one_peer = signals_one(known_as);
   const auto party = [&](int hosts, int per_host) {
     const bool network = hosts > 1 || forces_network(settings->transport);
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
@@ -222,6 +224,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
     made.select.rules = rules;
     made.select.host_shape = {hosts, per_host};
     made.select.only_slots = settings->checksum;
+    made.select.signals_one = one_peer;
     return made;
   };
   Circumstances where{party(ranks.hosts, ranks.per_host)};

@@ -1,6 +1,7 @@
 // Ranks that a transport of another maker joins (examples/transport_plugin.c), each a process: one
 // is killed; and what is said where they do not have the same one, or none that is of use here.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,7 @@ namespace fsccl::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kLimitMs = 60'000;
 constexpr int kRanks = 4;
@@ -75,6 +77,15 @@ int exchanger(const Child& self) {
   return tell("destroy", fsccl_comm_destroy(comm));
 }
 
+// Tells of ranks on several hosts that need not exist.
+int imaginer(const Child&) {
+  fsccl_explain_config_t config = FSCCL_EXPLAIN_CONFIG_INIT;
+  config.hosts = 5;
+  config.ranks_per_host = 1;
+  const auto take = [](void*, const char* json, size_t) { puts(json); };
+  return tell("explain", fsccl_explain_for(&config, "all_gather", 500, take, nullptr));
+}
+
 // Is not to be joined to anybody.
 int stranger(const Child&) {
   fsccl_comm_t comm = nullptr;
@@ -123,6 +134,18 @@ TEST(Plugin, NoPlanIsInStepsWithoutSignalsForOnePeer) {
   for (int rank = 0; rank < kMany; rank++)
     processes.start("exchanger", rank, kMany, with(job(rank, kMany, 21918), plugin));
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+}
+
+TEST(Plugin, NoneIsExplainedEither) {
+  Processes processes;
+  for (const char* const lacks : {"", "signal_to"})
+    processes.start("imaginer", 0, 1,
+                    {{"FSCCL_TRANSPORT", "plugin"},
+                     {"FSCCL_TRANSPORT_PLUGIN", from_environment("WRONG_PLUGIN")},
+                     {"WRONG", lacks}});
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+  EXPECT_THAT(processes.output(0), HasSubstr("_steps")) << processes.report();
+  EXPECT_THAT(processes.output(1), Not(HasSubstr("_steps"))) << processes.report();
 }
 
 struct Mistake {
@@ -225,8 +248,11 @@ TEST(Plugin, RanksOfSeveralHosts) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv, {{"worker", worker}, {"exchanger", exchanger}, {"stranger", stranger}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"worker", worker},
+                                  {"exchanger", exchanger},
+                                  {"imaginer", imaginer},
+                                  {"stranger", stranger}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
