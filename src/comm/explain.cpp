@@ -199,9 +199,9 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
 
   const char* const asked = asked_network(*settings);
-  const char* const known_as = asked ? asked : preferred_network();
-  const char* const between = own_name(known_as);
-  const bool one_peer = signals_one(known_as);
+  const char* const network_name = asked ? asked : preferred_network();
+  const char* const between = own_name(network_name);
+  const bool one_peer = signals_one(network_name);
   const auto party = [&](int hosts, int per_host) {
     const bool network = hosts > 1 || forces_network(settings->transport);
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
