@@ -18,7 +18,6 @@ its result can be read.
 from __future__ import annotations
 
 import atexit
-import collections
 import ctypes
 import hashlib
 import itertools
@@ -36,7 +35,7 @@ from .transposes import TARGET, gathered, permuted, reduced, scattered, sent
 LIBRARY = 'libfsccl_jax.so'
 _CAPACITY = 4096
 _numbers = itertools.count()
-_joins = collections.defaultdict(itertools.count)  # by members
+_joins: dict[str, int] = {}  # how many groups were made of the same devices
 _library = None
 
 
@@ -102,7 +101,8 @@ def _key(devices):
     """The place in JAX's coordination service where these devices meet, in this order: the same in
     all their processes, which make the groups of these devices one after the other."""
     members = hashlib.sha256(repr([device.id for device in devices]).encode()).hexdigest()
-    return f'fsccl_jax/group/{members}/{next(_joins[members])}'
+    count = _joins[members] = _joins.get(members, 0) + 1
+    return f'fsccl_jax/group/{members}/{count}'
 
 
 def _meet(library, devices):
