@@ -50,17 +50,25 @@ def place_order(where):
 
 
 def matrix(rows, sizes):
-    """One row for each operation, one column for each size: the ratios of pool and caller."""
-    cells = {(row['operation'], row.get('bytes'), row['memory']): row.get('ratio') for row in rows}
+    """One row for each operation and processor, one column for each size: pool and caller."""
+    cells = {
+        (row['operation'], row['cpu'], row.get('bytes'), row['memory']): row.get('ratio')
+        for row in rows
+    }
     memories = [name for name in ('pool', 'caller') if any(row['memory'] == name for row in rows)]
+    cpus = sorted({row['cpu'] for row in rows})
 
-    def cell(operation, count):
-        texts = [ratio_text(cells.get((operation, count, memory))) for memory in memories]
+    def cell(operation, cpu, count):
+        texts = [ratio_text(cells.get((operation, cpu, count, memory))) for memory in memories]
         return ' / '.join(text or '-' for text in texts) if any(texts) else ''
 
     return table(
-        ['', *(size(count) for count in sizes)],
-        [[name, *(cell(name, count) for count in sizes)] for name in OPERATIONS],
+        ['operation', 'processor', *(size(count) for count in sizes)],
+        [
+            [name, cpu, *(cell(name, cpu, count) for count in sizes)]
+            for name in OPERATIONS
+            for cpu in cpus
+        ],
     )
 
 
@@ -131,18 +139,19 @@ def collectives_text(rows):
         '',
     ]
     sizes = [8, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
-    tables = (('Zen 3', 'near', 1), ('Zen 4', 'near', 1), ('Zen 3', None, 2))
-    for cpu, distance, hosts in tables:
+    for hosts in (1, 2):
         chosen = [
             row
             for row in newest(calls)
-            if (row['cpu'], row.get('distance'), row['hosts'], row['ranks'])
-            == (cpu, distance, hosts, 2)
+            if row['hosts'] == hosts
+            and row['ranks'] == 2
+            and row.get('distance') == ('near' if hosts == 1 else None)
+            and (hosts == 1 or row['cpu'] == 'Zen 3')
             and row.get('dtype') != 'bf16'
             and row['memory'] != 'shared slot'
         ]
-        where = f'one host, cores {distance}, pool / caller' if hosts == 1 else 'two hosts, caller'
-        text += [f'Two ranks on {where}, {cpu}, {sources(chosen)}:', '']
+        where = 'one host, cores near, pool / caller' if hosts == 1 else 'two hosts, caller'
+        text += [f'Two ranks on {where}, {sources(chosen)}:', '']
         text += matrix(chosen, sizes if hosts == 1 else [*sizes[1:], 64 << 20, 256 << 20])
     lists = {row['what']: f'{row["ratio"]:.2f}' for row in of_kind(rows, 'list')}
     whole, whole_pool, small, small_pool = (lists[name] for name in LISTS)
@@ -155,30 +164,35 @@ def collectives_text(rows):
     ]
 
 
+def step_cell(row):
+    return f'{row["ms"]:.0f} ({row["ratio"]:.2f})' if row else ''
+
+
 def step_text(rows):
     steps = of_kind(rows, 'step')
     lines = {}
     for row in steps:
         key = (row['wire'], row['gradients'])
         lines.setdefault(key, {})[row['cpu'], row['parameters']] = row
-    cases = [(cpu, how) for cpu in ('Zen 4', 'Zen 3') for how in ('gathered twice', 'kept')]
-    others = {
-        cpu: ' or '.join(sorted({row['peer'] for row in steps if row['cpu'] == cpu}))
-        for cpu in ('Zen 4', 'Zen 3')
-    }
+    cpus = sorted({row['cpu'] for row in steps}, reverse=True)
+    cases = [(cpu, how) for cpu in cpus for how in ('gathered twice', 'kept')]
+    others = ', '.join(
+        f'{" or ".join(sorted({row["peer"] for row in steps if row["cpu"] == cpu}))} on {cpu}'
+        for cpu in cpus
+    )
     return [
         '## An FSDP step',
         '',
         'The table has the milliseconds of the communication of one training step of Llama-3.2-1B with two '
         'ranks, without computation. The ratio to the fastest other library is in parentheses; that library '
-        f'is {others["Zen 4"]} on Zen 4, and {others["Zen 3"]} on Zen 3. '
+        f'is {others}. '
         'Parameters are *gathered twice*, for forward and for backward, or *kept* between the two. '
         "Gradients lie *in slots* of the unit or in the program's *private* memory.",
         '',
         *table(
             ['wire type', 'gradients', *(f'{cpu}, {how}' for cpu, how in cases)],
             [
-                [*key, *(f'{cells[case]["ms"]:.0f} ({cells[case]["ratio"]:.2f})' for case in cases)]
+                [*key, *(step_cell(cells.get(case)) for case in cases)]
                 for key, cells in lines.items()
             ],
         ),
@@ -373,7 +387,8 @@ def page(rows):
         'Latency and bandwidth of a real network are not measured.',
         '- All machines are shared virtual machines with two cores, so expect other absolute times. The '
         'two cores are *near* if a signal from one to the other takes about 50 ns, and *far* if it takes '
-        'about 250 ns. This can change while a machine runs; some series did not record it.',
+        'about 250 ns. On Emerald Rapids all signals take about 170 ns, which counts as near. The distance '
+        'can change while a machine runs; some series did not record it.',
         '- The buffers of FSCCL are blocks of a *pool*, or other memory of the process, the '
         "*caller's memory*. With a *shared slot* a host has one copy of the result, which all its ranks map.",
         '- Several GPUs, RDMA and more than two cores were not measured. [gpu.md](gpu.md) has figures of one '
@@ -423,7 +438,7 @@ def draw(rows):
         pyplot.close(figure)
 
     latest = newest(of_kind(rows, 'collective'))
-    colors = {'Zen 3': '#2a6f97', 'Zen 4': '#e07a1f'}
+    colors = {'Zen 3': '#2a6f97', 'Zen 4': '#e07a1f', 'Emerald Rapids': '#4f8a3d'}
 
     def grid(name, variants, ylabel):
         figure, panels = pyplot.subplots(1, 4, figsize=(11, 3), sharey=True, layout='constrained')
@@ -460,7 +475,9 @@ def draw(rows):
         for memory in ('pool', 'caller')
     ]
     grid('one_host.svg', one_host, AXIS)
-    two_hosts = [(cpu, case(cpu, 'caller', None, 2), {'color': colors[cpu]}) for cpu in colors]
+    two_hosts = [
+        (cpu, case(cpu, 'caller', None, 2), {'color': colors[cpu]}) for cpu in ('Zen 3', 'Zen 4')
+    ]
     grid('two_hosts.svg', two_hosts, AXIS)
 
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout='constrained')
