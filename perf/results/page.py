@@ -72,6 +72,10 @@ def matrix(rows, sizes):
     )
 
 
+def place_of(row):
+    return '' if row['memory'] == 'caller' else f' ({row["memory"]})'
+
+
 def behind(rows):
     """Returns how many cases are behind, how many were compared, and the table of the former."""
     compared = [row for row in newest(rows) if row.get('ratio') is not None]
@@ -82,7 +86,7 @@ def behind(rows):
     def cell(where, processor):
         return ', '.join(
             f'{row["operation"]} {"bf16 " if row.get("dtype") == "bf16" else ""}'
-            f'{size(row.get("bytes"))}{" (pool)" if row["memory"] == "pool" else ""} {row["ratio"]:.2f}'
+            f'{size(row.get("bytes"))}{place_of(row)} {row["ratio"]:.2f}'
             for row in late
             if (place(row), row['cpu']) == (where, processor)
         )
@@ -123,8 +127,8 @@ def collectives_text(rows):
         '## Behind',
         '',
         f'FSCCL takes over 5 % longer than the fastest other library in {late} of {compared} cases. '
-        'Each case has its ratio. Its buffers are in a pool if the case says so, and else in memory of '
-        'the caller.',
+        'Each case has its ratio. Its buffers are in a pool or a shared slot if the case says so, and else '
+        'in memory of the caller.',
         '',
         *cases,
         '## Collectives',
