@@ -1,5 +1,6 @@
 // The steps of an operation that reduce: from which sources, to where, and through which scratch
 // memory.
+#include "base/round_up.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
 
@@ -9,8 +10,6 @@ namespace {
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the
 // system.
 constexpr uint64_t kScratchBytes = 128u << 10, kPageBytes = 4096;
-
-uint64_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 // Bytes of each source that are reduced before another engine's operations go on: less than a tenth
 // of a millisecond.
 constexpr uint64_t kSummedBytes = 256u << 10;
@@ -72,7 +71,8 @@ bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part)
   const uint64_t size = dtype_size(step.from);
   constexpr uint64_t kEach = kScratchBytes + kPageBytes;
   if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kEach + kPageBytes);
-  std::byte* const page = scratch_.get() + (-address_of(scratch_.get())) % kPageBytes;
+  auto* const page = reinterpret_cast<std::byte*>(
+      round_up(reinterpret_cast<uintptr_t>(scratch_.get()), kPageBytes));
   const uint64_t chunk = kScratchBytes / size / kNormBlock * kNormBlock;
   for (uint64_t done = 0; done < part.count; done += chunk) {
     const uint64_t count = std::min(chunk, part.count - done);
