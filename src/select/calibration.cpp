@@ -28,7 +28,7 @@ constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 // Buffers of the largest size are used in turn, so that the first-level cache does not hold the
 // bytes that are moved. It does not hold them in use either.
 constexpr size_t kBuffers = 4;
-constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 5;
+constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3;
 constexpr uint64_t kKnown = 1;  // the word of a rank that knows the costs already
 // If an exchange takes longer, one of the two ranks shares its core with another process at
 // present, and the defaults are used.
@@ -85,7 +85,7 @@ class Probe {
     found.unit = unit_;
     found.can_read = channel_.can_read();
     const double exchange = sample([this] { both_.exchange(); });
-    if (exchange > (mirrored_ ? kSlowNetwork : kSlowExchange) || share_a_core())
+    if (share_a_core() || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange))
       both_.stop();  // with the next one
     if (mirrored_) {
       found.mirrored = 1;
@@ -152,12 +152,12 @@ class Probe {
     found.copy = pack(costs.copy_per_byte * static_cast<double>(kLarge));
     return found;
   }
-  // Returns true if the two ranks of one host run on the same core, where each exchange is a change
-  // of context. The times of such an exchange and of copies that take turns must not be kept.
+  // Returns true if the peer signalled last on the core that this rank runs on, where each exchange
+  // is a change of context. The times of such an exchange and of copies that take turns must not be kept.
   bool share_a_core() {
-    const uint64_t own = mirrored_ ? 0 : static_cast<uint64_t>(sched_getcpu()) + 1;
-    const std::optional<uint64_t> other = both_.exchange(own);
-    return own && other == own;
+    fsccl_transport_word_t word{};
+    channel_.word(peer_, both_.tick(), &word);
+    return word.processor >= 0 && word.processor == sched_getcpu();
   }
   double copy_ns() {
     return sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); });
