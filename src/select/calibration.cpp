@@ -153,7 +153,8 @@ class Probe {
     return found;
   }
   // Returns true if the peer signalled last on the core that this rank runs on, where each exchange
-  // is a change of context. The times of such an exchange and of copies that take turns must not be kept.
+  // is a change of context. The times of such an exchange and of copies that take turns must not be
+  // kept.
   bool share_a_core() {
     fsccl_transport_word_t word{};
     channel_.word(peer_, both_.tick(), &word);
