@@ -38,16 +38,42 @@ inline uint32_t futex_load(const uint32_t* word) {
   return __atomic_load_n(reinterpret_cast<const Aliasing*>(word), __ATOMIC_SEQ_CST);
 }
 
-// Sleeps until the word differs from `value`, a signaller wakes this thread, or the time is over.
-// This is the sleeper's side of the protocol above: it counts itself with a full barrier, looks at
-// the word, and sleeps briefly before it sleeps for long.
-inline void futex_sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int64_t timeout_ns) {
-  std::atomic_ref<uint32_t> count(*sleepers);
-  count.fetch_add(1, std::memory_order_seq_cst);
-  for (const int64_t slice_ns : {std::min(timeout_ns, kBriefNs), timeout_ns - kBriefNs})
-    if (slice_ns > 0 && futex_load(word) == value) futex_wait(word, value, slice_ns);
-  count.fetch_sub(1, std::memory_order_relaxed);
-}
+// A thread that sleeps until a word changes: the sleeper's side of the protocol above. It counts
+// itself with a full barrier at its first sleep on a word, and that sleep is brief. It stays
+// counted between its sleeps, so the later ones take as long as the caller asks. The destructor
+// ends that: the memory of `sleepers` has to outlive the object.
+class FutexSleeper {
+ public:
+  FutexSleeper() = default;
+  FutexSleeper(const FutexSleeper&) = delete;
+  FutexSleeper& operator=(const FutexSleeper&) = delete;
+  ~FutexSleeper() { leave(); }
+
+  // Sleeps until the word differs from `value`, a signaller wakes this thread, or the time is over.
+  // The caller looks again, and may call again.
+  void sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int64_t timeout_ns) {
+    if (word != word_ || value != value_ || sleepers != sleepers_) {
+      leave();
+      std::atomic_ref<uint32_t>(*sleepers).fetch_add(1, std::memory_order_seq_cst);
+      word_ = word;
+      value_ = value;
+      sleepers_ = sleepers;
+      const int64_t brief_ns = std::min(timeout_ns, kBriefNs);
+      if (futex_load(word) == value) futex_wait(word, value, brief_ns);
+      timeout_ns -= brief_ns;
+    }
+    if (timeout_ns > 0 && futex_load(word) == value) futex_wait(word, value, timeout_ns);
+  }
+
+ private:
+  void leave() {
+    if (sleepers_) std::atomic_ref<uint32_t>(*sleepers_).fetch_sub(1, std::memory_order_relaxed);
+    sleepers_ = nullptr;
+  }
+  uint32_t* word_ = nullptr;
+  uint32_t* sleepers_ = nullptr;
+  uint32_t value_ = 0;
+};
 
 // Wakes the sleepers. The signaller calls this after its store. Returns true if somebody seemed to
 // sleep.

@@ -8,6 +8,7 @@
 #pragma once
 #include <atomic>
 
+#include "base/futex.h"
 #include "base/wait.h"
 #include "engine/queue.h"
 #include "engine/runner.h"
@@ -204,7 +205,7 @@ class Engine {
   WaitEnd await_sums(int64_t until_ns);
   template <class Look, class Pause>
   WaitEnd await_blocked(int64_t until_ns, const Look& look, const Pause& pause);
-  void sleep_blocked(int64_t ns);
+  void sleep_blocked(FutexSleeper& sleeper, int64_t ns);
   bool on_our_core(const Blocked& blocked) const;
 
   // The ends of a wait other than its peer (blocked.cpp): the deadline, lost peers, the failure

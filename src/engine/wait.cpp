@@ -132,8 +132,9 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
         return end == WaitEnd::broken;
       continue;
     }
+    FutexSleeper sleeper;
     const WaitEnd end = await_blocked(
-        until_ns, [] { return false; }, [this](int64_t left_ns) { sleep_blocked(left_ns); });
+        until_ns, [] { return false; }, [&](int64_t left_ns) { sleep_blocked(sleeper, left_ns); });
     if (end != WaitEnd::held) return end == WaitEnd::broken;
   }
 }
@@ -203,12 +204,12 @@ bool Engine::on_our_core(const Blocked& blocked) const {
   return word.processor >= 0 && word.processor == sched_getcpu();
 }
 
-void Engine::sleep_blocked(int64_t ns) {
+void Engine::sleep_blocked(FutexSleeper& sleeper, int64_t ns) {
   fsccl_transport_word_t word;
   runner_.fill_word(runner_.blocked(), &word);
   if (runner_.met(runner_.blocked())) return;
   const int64_t begin_ns = now_ns();
-  futex_sleep(word.word, word.value, word.sleepers, std::min(ns, kSleepSliceNs));
+  sleeper.sleep(word.word, word.value, word.sleepers, std::min(ns, kSleepSliceNs));
   tally_.slept(now_ns() - begin_ns);
 }
 

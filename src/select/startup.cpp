@@ -38,11 +38,12 @@ const unsigned char* Startup::await_line(int peer, uint32_t tick, int bare_polls
 }
 
 const unsigned char* Startup::await(int peer, uint32_t tick) const {
+  FutexSleeper sleeper;
   const auto sleep = [&](int64_t left_ns) {
     fsccl_transport_word_t word;
     channel->word(peer, tick, &word);
     if (!channel->poll(peer, tick))
-      futex_sleep(word.word, word.value, word.sleepers, std::min(left_ns, kSleepNs));
+      sleeper.sleep(word.word, word.value, word.sleepers, std::min(left_ns, kSleepNs));
   };
   return await_line(peer, tick, kPolls, sleep);
 }

@@ -199,12 +199,14 @@ Status meet(Channel& channel, uint32_t tick, const ChannelRequest& request) {
   channel.signal(line);
   const auto cancelled = [&] { return request.opening->cancelled(); };
   for (int peer = 0; peer < channel.ranks; peer++) {
+    FutexSleeper sleeper;
     auto sleep = [&, yields = 20](int64_t left_ns) mutable {
       if (yields-- > 0) return yield_core();
       RankBlock& block = channel.blocks[peer];
       uint32_t& word = block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
       const uint32_t seen = std::atomic_ref<uint32_t>(word).load(std::memory_order_relaxed);
-      if (seen != tick) futex_sleep(&word, seen, &block.sleepers, std::min(left_ns, kBreakCheckNs));
+      if (seen != tick)
+        sleeper.sleep(&word, seen, &block.sleepers, std::min(left_ns, kBreakCheckNs));
     };
     const auto opened = [&] { return channel.poll(peer, tick) != nullptr; };
     const WaitEnd end = wait_until(opened, Deadline::at(request.deadline_ns), cancelled, sleep);

@@ -1,7 +1,8 @@
 // A model of the futex protocol (base/futex.h), of which every interleaving is walked through. The
 // signaller has a store buffer: its store of the word may become visible later than its load of
 // `sleepers` is done. The sleeper counts itself with a full barrier, looks at the word, sleeps
-// briefly, looks again, and sleeps long. The kernel lets nobody sleep while the word differs.
+// briefly, looks again, and sleeps long, as often as the caller asks. The kernel lets nobody sleep
+// while the word differs.
 //
 // The protocol rests on one assumption: a store leaves its processor in less time than the brief
 // sleep takes. The model shows that no wake-up is lost under it, and that one is without it, or
@@ -98,7 +99,9 @@ std::vector<State> sleeper_steps(const State& s, const Rules& rules) {
     case Sleeper::looks_again:
       n.sleeper = s.visible ? Sleeper::done : Sleeper::sleeps_long;
       break;
-    case Sleeper::sleeps_long:
+    case Sleeper::sleeps_long:  // ends by its timeout; the sleeper stays counted, and sleeps again
+      n.sleeper = Sleeper::looks_again;
+      break;
     case Sleeper::done:
       return {};
   }
