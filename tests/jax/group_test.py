@@ -216,7 +216,7 @@ def test_results_lie_in_huge_pages(setting, asked):
         assert output.count(f'asked {asked}') == 4, output
 
 
-def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
+def test_a_killed_rank_is_an_exception_with_its_number_at_once():
     best = float('inf')
     for _ in range(3):  # other work on the machine may delay one
         with r.Job(
@@ -246,9 +246,9 @@ def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
         assert statuses == [3, 3], outputs
         caught = [float(output.split('caught ')[1].split()[0]) for output in outputs]
         best = min(best, max(caught) - ended)
-        if best < 0.05:
+        if best < r.SOON_S:
             break
-    assert best < 0.05
+    assert best < r.SOON_S
 
 
 def test_xla_compiles_no_code_for_a_call():

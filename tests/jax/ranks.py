@@ -15,6 +15,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / 'examples/jax/fsdp_train.py'
+# The death of a rank ends its connections, which takes milliseconds; heartbeats need seconds.
+SOON_S = 0.5
 
 # Programs of ranks begin with this. RANK and RANKS belong to the tests; FSCCL is not told of them.
 HEAD = """

