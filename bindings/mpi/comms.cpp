@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comms.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include "errors.h"
@@ -19,7 +22,7 @@ std::map<uintptr_t, std::shared_ptr<Comm>> comms;
 uintptr_t next = 16;  // above MPI's own handles
 bool begun = false, ended = false;
 fsccl_mpi_who_fn who = nullptr;
-fsccl_all_gather_fn meet = nullptr;
+fsccl_mpi_share_fn share = nullptr;
 std::string init_error;
 fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // numbers of communicators that are freed
 
@@ -38,26 +41,48 @@ void add(fsccl_counters_t& sum, const Comm& comm) {
   sum.sleeps += one.sleeps;
 }
 
-// The reason why the world cannot be made; "" and `config` filled in when it can.
-std::string where(fsccl_comm_config_t& config) {
+// The unique id of the world, made by rank 0; the reason why there is none, or "".
+std::string share_id(int rank, fsccl_unique_id_t& id) {
+  if (rank == 0) {
+    const fsccl_status_t status = fsccl_unique_id_create(&id);
+    if (status != FSCCL_OK) return last_error(status);
+  }
+  if (share(&id, sizeof id) == 0) return "";
+  return "the program that started the ranks could not carry the id by which they find each other";
+}
+
+// Fills in who this rank of the world is, and `config`; the reason why that is not known, or "".
+std::string where(Comm& world, fsccl_comm_config_t& config, fsccl_unique_id_t& id) {
   std::array<char, 768> why{};
   int rank = -1, ranks = 0;
   if (who != nullptr && who(&rank, &ranks, why.data(), why.size() - 1) != 0) return why.data();
   config.name = "mpi";
+  config.nonblocking = 1;
   if (ranks > 0) {
-    config.rank = rank;
-    config.ranks = ranks;
-    config.all_gather = meet;
+    const std::string reason = share_id(rank, id);
+    if (!reason.empty()) return reason;
+    config.unique_id = &id;
+    world.rank = config.rank = rank;
+    world.size = config.ranks = ranks;
     return "";
   }
   fsccl_launch_info_t launch = FSCCL_LAUNCH_INFO_INIT;
   const fsccl_status_t status = fsccl_launcher(&launch);
   if (status != FSCCL_OK) return last_error(status);
-  if (launch.launcher != nullptr) return "";
-  return "no launcher has started this process, so its rank is not known: set RANK, WORLD_SIZE and "
-         "MASTER_PORT for each process, "
-         "or "
-         "start them with mpirun or srun, or call fsccl_jax.use(), which asks JAX";
+  if (launch.launcher == nullptr) {
+    return "no launcher has started this process, so its rank is not known: set RANK, WORLD_SIZE "
+           "and MASTER_PORT for each process, or start them with mpirun or srun, or call "
+           "fsccl_jax.use(), which asks JAX";
+  }
+  world.rank = launch.rank;
+  world.size = launch.ranks;
+  return "";
+}
+
+fsccl_status_t state_of(fsccl_comm_t comm) {
+  fsccl_status_t state = FSCCL_OK;
+  const fsccl_status_t status = fsccl_comm_async_error(comm, &state);
+  return status == FSCCL_OK ? state : status;
 }
 
 // Both ranks of a pair learn of a difference that one of them sees: everybody gets everybody's key.
@@ -101,21 +126,36 @@ int begin() {
     begun = true;
   }
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
-  std::string reason = where(config);
+  fsccl_unique_id_t id;
+  std::string reason = where(*world, config, id);
   if (reason.empty()) {
     const fsccl_status_t status = fsccl_comm_create(&config, &world->comm);
-    if (status != FSCCL_OK) reason = last_error(status);
+    if (status < FSCCL_OK) reason = last_error(status);
   }
-  if (reason.empty()) {
-    fsccl_comm_rank(world->comm, &world->rank);
-    fsccl_comm_size(world->comm, &world->size);
-  } else {
+  if (!reason.empty()) {
+    world->rank = -1;
     fail(*world, "MPI_Init: " + reason);
   }
   const std::lock_guard guard(lock);
   init_error = world->failed;
   comms[kCOMM_WORLD] = world;
   return reason.empty() ? kSUCCESS : refuse(world->failed);
+}
+
+void await(Comm& comm) {
+  std::call_once(comm.is_awaited, [&] {
+    if (comm.comm == nullptr) return;
+    auto nap = std::chrono::microseconds(50);
+    fsccl_status_t state = state_of(comm.comm);
+    for (; state == FSCCL_IN_PROGRESS; state = state_of(comm.comm)) {
+      std::this_thread::sleep_for(nap);
+      nap = std::min(2 * nap, std::chrono::microseconds(2000));
+    }
+    if (state == FSCCL_OK) return;
+    fail(comm, "MPI_Init: " + last_error(state));
+    const std::lock_guard guard(lock);
+    init_error = comm.failed;
+  });
 }
 
 bool has_begun() {
@@ -139,7 +179,8 @@ void end() {
     if (handle != kCOMM_WORLD && comm->comm != nullptr) fsccl_comm_destroy(comm->comm);
   }
   const auto world = all.find(kCOMM_WORLD);
-  if (world != all.end() && world->second->comm != nullptr) fsccl_comm_destroy(world->second->comm);
+  if (world == all.end() || world->second->comm == nullptr) return;
+  if (state_of(world->second->comm) != FSCCL_IN_PROGRESS) fsccl_comm_destroy(world->second->comm);
 }
 
 std::shared_ptr<Comm> find(uintptr_t handle, const char* function, int* error) {
@@ -156,6 +197,7 @@ std::shared_ptr<Comm> find(uintptr_t handle, const char* function, int* error) {
 int split(const std::shared_ptr<Comm>& parent, int color, int key, uintptr_t* result) {
   if (color == kUNDEFINED) color = FSCCL_COLOR_NONE;
   auto comm = std::make_shared<Comm>();
+  await(*parent);
   if (!parent->failed.empty()) {
     comm->failed = parent->failed;
   } else {
@@ -214,10 +256,10 @@ int failure(Comm& comm, const char* function, fsccl_status_t status) {
 }  // namespace fsccl_mpi
 
 extern "C" {
-void fsccl_mpi_meet(fsccl_mpi_who_fn ask, fsccl_all_gather_fn all_gather) {
+void fsccl_mpi_meet(fsccl_mpi_who_fn ask, fsccl_mpi_share_fn carry) {
   const std::lock_guard guard(fsccl_mpi::lock);
   fsccl_mpi::who = ask;
-  fsccl_mpi::meet = all_gather;
+  fsccl_mpi::share = carry;
 }
 
 const char* fsccl_mpi_init_error(void) {

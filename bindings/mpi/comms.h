@@ -1,6 +1,7 @@
 // Communicators by MPI's handles. XLA does not look at what MPI_Init_thread, MPI_Comm_split and
 // MPI_Comm_rank return, so a communicator that could not be made has a handle all the same, and
-// every operation on it returns the reason. SPDX-License-Identifier: Apache-2.0
+// every operation on it returns the reason. MPI_Init does not wait for the other ranks: a thread of
+// libfsccl connects the world while XLA compiles, and the first operation waits for it. SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -13,20 +14,22 @@ namespace fsccl_mpi {
 
 struct Comm {
   fsccl_comm_t comm = nullptr;
-  int rank = -1;
+  int rank = -1;  // of the world it is known from the start, unless MPI_Init has failed
   int size = 0;
-  std::string failed;    // why there is no `comm`
-  std::mutex issue;      // one thread at a time may issue operations
-  bool told = false;     // its first error is on stderr; written under `issue`
-  std::string function;  // that made it, for messages
+  std::string failed;         // why there is no `comm`; after await() where one was begun
+  std::mutex issue;           // one thread at a time may issue operations
+  bool told = false;          // its first error is on stderr; written under `issue`
+  std::once_flag is_awaited;  // for await()
 };
 
-// Joins the world; 0 or the number of an error, which is also what fsccl_mpi_init_error() then
-// tells.
+// Begins to join the world; 0 or the number of an error, which is also what fsccl_mpi_init_error()
+// then tells.
 int begin();
+// Waits until `comm` is connected, or cannot be; then `failed` says why. Any thread.
+void await(Comm& comm);
 bool has_begun();
 bool has_ended();
-// Destroys all communicators.
+// Destroys all communicators. A world that is still being connected ends with the process.
 void end();
 
 // nullptr, and an error's number in *error, where `handle` is none.

@@ -20,13 +20,18 @@ extern "C" {
  * why not in why[capacity]. *ranks == 0 means: as the environment says (fsccl_launcher). */
 typedef int (*fsccl_mpi_who_fn)(int* rank, int* ranks, char* why, size_t capacity);
 
-/* From now on MPI_Init asks `who`, and the ranks meet through `all_gather` (see
- * fsccl_comm_config_t; its context is NULL). Without this call, and with who == NULL, both come
- * from the environment. Any thread, before MPI_Init. */
-FSCCL_API void fsccl_mpi_meet(fsccl_mpi_who_fn who, fsccl_all_gather_fn all_gather);
+/* Carries `count` bytes from rank 0 to the others: rank 0 gives them, and the others receive them.
+ * 0 on success. It is called in MPI_Init, once on every rank. */
+typedef int (*fsccl_mpi_share_fn)(void* bytes, size_t count);
 
-/* Why MPI_Init has failed, "" when it has not (yet). XLA does not look at what MPI_Init returns.
- * Any thread. */
+/* From now on MPI_Init asks `who`, and `share` carries the unique id by which the ranks find each
+ * other. Without this call, and with who == NULL, both come from the environment. MPI_Init returns
+ * before the ranks are connected; the first operation waits for that. Any thread, before
+ * MPI_Init. */
+FSCCL_API void fsccl_mpi_meet(fsccl_mpi_who_fn who, fsccl_mpi_share_fn share);
+
+/* Why MPI_Init has failed, "" when it has not (yet); a failure to connect is known once an
+ * operation has waited for it. XLA does not look at what MPI_Init returns. Any thread. */
 FSCCL_API const char* fsccl_mpi_init_error(void);
 
 /* Gives the counters of all operations of this process so far, on freed communicators too. Any

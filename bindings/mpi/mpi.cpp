@@ -103,7 +103,9 @@ std::string name_of(const Name (&names)[N], uintptr_t handle) {
 struct Call {
   Call(const char* name, uintptr_t comm_handle)
       : function(name), comm(find(comm_handle, name, &error)) {
-    if (comm != nullptr && !comm->failed.empty()) error = refuse(comm->failed);
+    if (comm == nullptr) return;
+    await(*comm);
+    if (!comm->failed.empty()) error = refuse(comm->failed);
   }
   void wants(uintptr_t handle) {
     if (error != kSUCCESS || type_of(handle, type)) return;
@@ -266,15 +268,19 @@ FSCCL_API double MPIABI_Wtime() {
 }
 FSCCL_API double MPIABI_Wtick() { return 1e-9; }
 
-FSCCL_API int MPIABI_Comm_rank(uintptr_t comm, int* rank) {
-  const Call call("MPI_Comm_rank", comm);
-  *rank = call.comm != nullptr ? call.comm->rank : -1;
-  return call.error;
+// XLA asks for the rank and the number of ranks in its initialisation: they are told before the
+// ranks are connected.
+FSCCL_API int MPIABI_Comm_rank(uintptr_t handle, int* rank) {
+  int error = kSUCCESS;
+  const auto comm = find(handle, "MPI_Comm_rank", &error);
+  *rank = comm != nullptr ? comm->rank : -1;
+  return comm != nullptr && comm->rank < 0 ? refuse(comm->failed) : error;
 }
-FSCCL_API int MPIABI_Comm_size(uintptr_t comm, int* size) {
-  const Call call("MPI_Comm_size", comm);
-  *size = call.comm != nullptr ? call.comm->size : 0;
-  return call.error;
+FSCCL_API int MPIABI_Comm_size(uintptr_t handle, int* size) {
+  int error = kSUCCESS;
+  const auto comm = find(handle, "MPI_Comm_size", &error);
+  *size = comm != nullptr ? comm->size : 0;
+  return comm != nullptr && comm->rank < 0 ? refuse(comm->failed) : error;
 }
 FSCCL_API int MPIABI_Comm_split(uintptr_t comm, int color, int key, uintptr_t* result) {
   int error = kSUCCESS;

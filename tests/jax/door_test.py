@@ -152,3 +152,42 @@ def test_every_symbol_is_there_and_a_missing_function_says_its_name():
         'FSCCL: MPI_File_open is a function of MPI that libfsccl_mpi does not have'
     )
     assert length.value == len(text.value)
+
+
+INITIALISES = """
+import ctypes, os, sys
+from fsccl_jax import libraries
+door, world = libraries.load('libfsccl_mpi.so'), ctypes.c_void_p(1)
+assert door.MPIABI_Init_thread(None, None, 2, ctypes.byref(ctypes.c_int())) == 0
+rank, size = ctypes.c_int(), ctypes.c_int()
+assert door.MPIABI_Comm_rank(world, ctypes.byref(rank)) == 0
+assert door.MPIABI_Comm_size(world, ctypes.byref(size)) == 0
+print('rank', rank.value, 'of', size.value, flush=True)
+if sys.argv[1:] == ['barrier']:
+    assert door.MPIABI_Barrier(world) == 0
+assert door.MPIABI_Finalize() == 0
+print('finalized', flush=True)
+"""
+
+
+def initialised(rank, port, *arguments):
+    place = {'RANK': rank, 'WORLD_SIZE': 2, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': port}
+    return subprocess.Popen(
+        [sys.executable, '-c', INITIALISES, *arguments],
+        text=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | {name: str(value) for name, value in place.items()},
+    )
+
+
+def test_mpi_init_does_not_wait_for_the_other_ranks():
+    """The first operation does, and MPI_Finalize of a rank that has had none does not."""
+    port = r.free_address().split(':')[1]
+    first = initialised(0, port, 'barrier')
+    assert first.stdout.readline() == 'rank 0 of 2\n'
+    second = initialised(1, port, 'barrier')
+    for process in (first, second):
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0 and output.endswith('finalized\n'), output
+    output, _ = initialised(0, r.free_address().split(':')[1]).communicate(timeout=120)
+    assert output == 'rank 0 of 2\nfinalized\n', output

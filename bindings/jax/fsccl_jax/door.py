@@ -25,9 +25,9 @@ TRAMPOLINE = 'MPITRAMPOLINE_LIB'
 IN_THE_WAY = ('MPITRAMPOLINE_DELAY_INIT', 'MPITRAMPOLINE_PRELOAD')
 
 _WHO = CFUNCTYPE(c_int, POINTER(c_int), POINTER(c_int), POINTER(c_char), c_size_t)
-_ALL_GATHER = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+_SHARE = CFUNCTYPE(c_int, c_void_p, c_size_t)
 _door = None  # (library, the functions that it calls) once it is open
-_rounds = 0
+_KEY = 'fsccl_jax/world'
 
 
 def use() -> None:
@@ -51,7 +51,7 @@ def use() -> None:
     _check_jaxlib()
     loaded = libraries.load(LIBRARY)
     loaded.fsccl_mpi_init_error.restype = c_char_p
-    calls = _WHO(_who), _ALL_GATHER(_all_gather)
+    calls = _WHO(_who), _SHARE(_share)
     loaded.fsccl_mpi_meet(*calls)
     os.environ[COLLECTIVES] = 'mpi'
     os.environ[TRAMPOLINE] = library
@@ -177,28 +177,21 @@ def _who(rank, ranks, why, capacity):
         return 1
 
 
-def _all_gather(_, mine, everybody, count):
-    """Exchanges `count` bytes with all processes through JAX's key-value store."""
-    global _rounds  # pylint: disable=global-statement
+def _share(data, count):
+    """Called by MPI_Init: carries the unique id from rank 0 to the other ranks through JAX's
+    key-value store."""
     try:
         state = _state()
-        _rounds += 1
-        name = f'fsccl_jax/{_rounds}/'
-        state.client.key_value_set_bytes(
-            name + str(state.process_id), ctypes.string_at(mine, count)
-        )
-        ctypes.memmove(everybody + state.process_id * count, mine, count)
-        for rank in range(state.num_processes):
-            if rank == state.process_id:
-                continue
-            part = state.client.blocking_key_value_get_bytes(name + str(rank), 600_000)
-            if len(part) != count:
-                raise RuntimeError(
-                    f'process {rank} has sent {len(part)} bytes instead of {count}: give all '
-                    f'processes one '
-                    'version of fsccl_jax'
-                )
-            ctypes.memmove(everybody + rank * count, part, count)
+        if state.process_id == 0:
+            state.client.key_value_set_bytes(_KEY, ctypes.string_at(data, count))
+            return 0
+        given = state.client.blocking_key_value_get_bytes(_KEY, 600_000)
+        if len(given) != count:
+            raise RuntimeError(
+                f'process 0 has sent {len(given)} bytes instead of {count}: give all processes one '
+                'version of fsccl_jax'
+            )
+        ctypes.memmove(data, given, count)
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
         print(
