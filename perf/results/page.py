@@ -251,6 +251,7 @@ def training_text(rows):
             row['system'],
             str(row['ranks']),
             span(row['gloo_over_fsccl']),
+            row['cpu'],
             row['date'],
         ]
     memory = {}
@@ -268,7 +269,7 @@ def training_text(rows):
         'FSCCL is faster. The model has 25 million parameters, in fp32, under PyTorch 2.15 '
         '(`perf/torch/systems.py`). *Fused* is FSDP2 with `fsccl_torch.fsdp2.enable()`.',
         '',
-        *table(['system', 'ranks', 'Gloo / FSCCL', 'date'], list(lines.values())),
+        *table(['system', 'ranks', 'Gloo / FSCCL', 'processor', 'date'], list(lines.values())),
         'The memory above the sharded state of a model of 110 million parameters was measured too. That of '
         f'fused FSDP2 over FSCCL divided by that of stock FSDP2 over Gloo is {memory_text}.',
         '',
@@ -307,7 +308,7 @@ def jax_text(rows):
         ]
         milliseconds = f'{statistics.median(row["gloo_ms"]):.0f} ms'
         rounds, load = str(len(row['gloo_ms'])), span(row['load'], 0)
-        lines.append([names[what], milliseconds, *cells, rounds, load])
+        lines.append([names[what], milliseconds, *cells, rounds, load, row['cpu']])
     return [
         '## JAX',
         '',
@@ -316,7 +317,7 @@ def jax_text(rows):
         'as median and range (`perf/jax/rounds.py`). *Load* is the load average of the machine.',
         '',
         *table(
-            ['what', 'Gloo', "XLA's collectives", "FSCCL's own", 'rounds', 'load'],
+            ['what', 'Gloo', "XLA's collectives", "FSCCL's own", 'rounds', 'load', 'processor'],
             lines,
         ),
         start_phases(newest_rows) + f'`perf/jax/kills.py` kills one process. {" ".join(kills)}',
