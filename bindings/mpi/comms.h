@@ -1,7 +1,8 @@
 // Communicators by MPI's handles. XLA does not look at what MPI_Init_thread, MPI_Comm_split and
 // MPI_Comm_rank return, so a communicator that could not be made has a handle all the same, and
 // every operation on it returns the reason. MPI_Init does not wait for the other ranks: a thread of
-// libfsccl connects the world while XLA compiles, and the first operation waits for it. SPDX-License-Identifier: Apache-2.0
+// libfsccl connects the world while XLA compiles, and the first operation waits for it.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -14,7 +15,7 @@ namespace fsccl_mpi {
 
 struct Comm {
   fsccl_comm_t comm = nullptr;
-  int rank = -1;  // of the world it is known from the start, unless MPI_Init has failed
+  int rank = -1;  // MPI_Init knows the world's at once, unless it fails
   int size = 0;
   std::string failed;         // why there is no `comm`; after await() where one was begun
   std::mutex issue;           // one thread at a time may issue operations
