@@ -1,4 +1,4 @@
-// The table of communicators, how the first is made, and how others are made of it.
+// The table of communicators. The first one is made by joining the world, the others by splitting.
 // SPDX-License-Identifier: Apache-2.0
 #include "comms.h"
 
@@ -19,12 +19,12 @@ namespace fsccl_mpi {
 namespace {
 std::mutex lock;
 std::map<uintptr_t, std::shared_ptr<Comm>> comms;
-uintptr_t next = 16;  // above MPI's own handles
+uintptr_t next = 16;  // larger than the handles that MPI defines
 bool begun = false, ended = false;
 fsccl_mpi_who_fn who = nullptr;
 fsccl_mpi_share_fn share = nullptr;
 std::string init_error;
-fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // numbers of communicators that are freed
+fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // counters of communicators that were freed
 
 void say(const std::string& text) {
   std::fprintf(stderr, "libfsccl_mpi: %s\n", text.c_str());
@@ -41,7 +41,8 @@ void add(fsccl_counters_t& sum, const Comm& comm) {
   sum.sleeps += one.sleeps;
 }
 
-// The unique id of the world, made by rank 0; the reason why there is none, or "".
+// Rank 0 makes the unique id of the world, and the others receive it. Returns "", or the reason why
+// there is none.
 std::string share_id(int rank, fsccl_unique_id_t& id) {
   if (rank == 0) {
     const fsccl_status_t status = fsccl_unique_id_create(&id);
@@ -51,7 +52,8 @@ std::string share_id(int rank, fsccl_unique_id_t& id) {
   return "the program that started the ranks could not carry the id by which they find each other";
 }
 
-// Fills in who this rank of the world is, and `config`; the reason why that is not known, or "".
+// Fills in the rank and the size of `world`, and `config`. Returns "", or the reason why they are
+// not known.
 std::string where(Comm& world, fsccl_comm_config_t& config, fsccl_unique_id_t& id) {
   std::array<char, 768> why{};
   int rank = -1, ranks = 0;
@@ -85,7 +87,8 @@ fsccl_status_t state_of(fsccl_comm_t comm) {
   return status == FSCCL_OK ? state : status;
 }
 
-// Both ranks of a pair learn of a difference that one of them sees: everybody gets everybody's key.
+// Returns an error unless each rank's key is its place. All ranks get all keys, so both ranks of a
+// pair learn of a difference.
 std::string check_keys(Comm& comm, int key) {
   std::vector<int> keys(static_cast<size_t>(comm.size));
   const fsccl_status_t status =
@@ -175,7 +178,7 @@ void end() {
     ended = true;
     all.swap(comms);
   }
-  for (auto& [handle, comm] : all) {  // the world last: others are made of it
+  for (auto& [handle, comm] : all) {  // the world comes last, because others are made of it
     if (handle != kCOMM_WORLD && comm->comm != nullptr) fsccl_comm_destroy(comm->comm);
   }
   const auto world = all.find(kCOMM_WORLD);

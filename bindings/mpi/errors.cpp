@@ -1,4 +1,4 @@
-// The texts of the last errors, in a ring: a number is kFirst + a place in it.
+// The texts of the last errors are in a ring. A number is kFirst plus a place in the ring.
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
@@ -11,7 +11,7 @@ namespace fsccl_mpi {
 namespace {
 constexpr int kFirst = kERR_LASTCODE + 1;
 constexpr int kKept = 256;
-// MPI_MAX_ERROR_STRING with its zero is 1024 in MPItrampoline's ABI
+// MPI_MAX_ERROR_STRING is 1024 in MPItrampoline's ABI, with the final zero.
 constexpr size_t kLongest = 1023;
 
 std::mutex texts_lock;

@@ -1,8 +1,9 @@
 /*
- * libfsccl_mpi.so: the functions of MPI that XLA's CPU collectives call, over fsccl.h, under the
- * names of MPItrampoline's ABI. jaxlib carries MPItrampoline and loads the library that
- * MPITRAMPOLINE_LIB names; nothing links it. This header is for a program that lets the ranks meet
- * through a channel of its own, as fsccl_jax does through JAX's coordination service.
+ * libfsccl_mpi.so has the functions of MPI that XLA's CPU collectives call, under the names of
+ * MPItrampoline's ABI, and carries them out over fsccl.h. jaxlib carries MPItrampoline and loads
+ * the library that MPITRAMPOLINE_LIB names; nothing links the library. This header is for a program
+ * whose ranks meet through a channel of its own, as those of fsccl_jax meet through JAX's
+ * coordination service.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,8 +17,9 @@
 extern "C" {
 #endif
 
-/* Says who this process is when MPI is initialised: 0, and rank and ranks; or anything else, and
- * why not in why[capacity]. *ranks == 0 means: as the environment says (fsccl_launcher). */
+/* Tells MPI_Init who this process is. Returns 0 after setting *rank and *ranks. Returns another
+ * number after writing the reason of a failure to why[capacity]. If it sets *ranks to 0, both come
+ * from the environment (fsccl_launcher). */
 typedef int (*fsccl_mpi_who_fn)(int* rank, int* ranks, char* why, size_t capacity);
 
 /* Carries `count` bytes from rank 0 to the others: rank 0 gives them, and the others receive them.
@@ -34,8 +36,8 @@ FSCCL_API void fsccl_mpi_meet(fsccl_mpi_who_fn who, fsccl_mpi_share_fn share);
  * operation has waited for it. XLA does not look at what MPI_Init returns. Any thread. */
 FSCCL_API const char* fsccl_mpi_init_error(void);
 
-/* Gives the counters of all operations of this process so far, on freed communicators too. Any
- * thread. */
+/* Fills in the counters of all operations of this process so far, including those on freed
+ * communicators. Any thread may call it. */
 FSCCL_API fsccl_status_t fsccl_mpi_counters(fsccl_counters_t* counters);
 
 #ifdef __cplusplus

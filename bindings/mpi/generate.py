@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes symbols.c, every symbol of symbols.txt that is not written by hand, and symbols.h, the
-numbers of the constants.
+"""Makes symbols.c, which has every symbol of symbols.txt that is not written by hand, and
+symbols.h, which has the numbers of the constants.
 
 usage: generate.py SYMBOLS SOURCE HEADER
 
-A constant is stored in eight bytes. Its reader takes an int (its low half), a handle or an address
-from there, which agrees on the little-endian machines that jaxlib is made for. A function that is
-missing says its name and returns an error of MPI; it reads no argument, so that one form serves all
+A constant is stored in eight bytes. A reader takes an int (its low half), a handle or an address
+from there, which works because jaxlib is made for little-endian machines only. A missing function
+writes its name and returns an error of MPI. It reads no argument, so one form serves all
 signatures.
 """
 
@@ -14,7 +14,7 @@ import sys
 
 
 def groups(path):
-    """{group: [(name, value or None)]} of the file."""
+    """Returns {group: [(name, value or None)]} for the file."""
     found, group = {}, None
     with open(path, encoding='utf-8') as file:
         for line in file:
@@ -29,7 +29,7 @@ def groups(path):
 
 
 def full(name):
-    """The names of the program's and of the ABI's side."""
+    """Returns a symbol's names for the program and in the ABI."""
     if name.startswith('MPIX_'):
         return name, name.replace('MPIX_', 'MPIXABI_')
     return 'MPI_' + name, 'MPIABI_' + name

@@ -1,6 +1,7 @@
 // The functions of MPI that XLA calls, and the few that any program calls first, over the public
-// header. Each is exported under the name that MPItrampoline looks up. Data types and operators are
-// those that fsccl.h has; others are refused by name. SPDX-License-Identifier: Apache-2.0
+// header. Each is exported under the name for which MPItrampoline looks. Data types and operators
+// that fsccl.h does not have are refused by name.
+// SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +27,7 @@ namespace {
 
 struct Type {
   fsccl_dtype_t dtype;
-  size_t parts;  // a complex number is two
+  size_t parts;  // 2 for a complex number, 1 for others
 };
 
 bool type_of(uintptr_t handle, Type& type) {
@@ -99,7 +100,7 @@ std::string name_of(const Name (&names)[N], uintptr_t handle) {
   return "the number " + std::to_string(handle);
 }
 
-// One call: its communicator and its data type, or the error that it returns.
+// One call of MPI: its communicator and data type, or the error that it returns.
 struct Call {
   Call(const char* name, uintptr_t comm_handle)
       : function(name), comm(find(comm_handle, name, &error)) {
@@ -143,7 +144,7 @@ struct Call {
     }
   }
   void stop(const std::string& text) { error = refuse(std::string(function) + ": " + text); }
-  // Runs `work` as this communicator's only call, unless there is an error already.
+  // Runs `work` as the only call on this communicator, unless there is an error already.
   template <typename Work>
   int run(Work work) {
     if (error != kSUCCESS) return error;
@@ -152,7 +153,7 @@ struct Call {
     return status >= FSCCL_OK ? kSUCCESS : failure(*comm, function, status);
   }
   size_t elements(int count) const { return static_cast<size_t>(count) * type.parts; }
-  // The call will write `count` elements to `address`.
+  // Prepares the memory at `address`, to which the call will write `count` elements.
   void writes(void* address, size_t count) const {
     fsccl_xla::prepare_result(address, count * fsccl_dtype_size(type.dtype));
   }
@@ -236,9 +237,9 @@ FSCCL_API int MPIABI_Finalize() {
   return kSUCCESS;
 }
 FSCCL_API int MPIABI_Abort(uintptr_t, int code) {
-  std::_Exit(code == 0 ? 1 : code);  // a process that ends so has died: its peers are told
+  std::_Exit(code == 0 ? 1 : code);  // the peers of a process that ends like this see a death
 }
-// XLA asks in order to keep MPI's calls in one thread. FSCCL's may come from any.
+// XLA calls this in order to keep MPI's calls in one thread. FSCCL takes them from any thread.
 FSCCL_API int MPIABI_Is_thread_main(int* flag) {
   *flag = 1;
   return kSUCCESS;
@@ -389,7 +390,7 @@ FSCCL_API int MPIABI_Sendrecv(const void* send, int send_count, uintptr_t send_t
   if (first != kSUCCESS) return first;
   const int second = message("MPI_Sendrecv", const_cast<void*>(send), send_count, send_type, to,
                              send_tag, comm, true, &sends);
-  if (second != kSUCCESS) return second;  // the communicator is over, and the receive with it
+  if (second != kSUCCESS) return second;  // the communicator has failed, and the receive with it
   const int sent = wait_for("MPI_Sendrecv", sends);
   const int received = wait_for("MPI_Sendrecv", receives);
   return sent != kSUCCESS ? sent : received;

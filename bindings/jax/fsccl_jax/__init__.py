@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSCCL under JAX.
 
-use() makes the collectives that XLA inserts run over FSCCL, in any program for JAX's CPU backend
-with one device a process. It comes before the first import of jax. `python -m fsccl_jax program.py`
-does the same for a program that does not call it.
+use() makes the collectives that XLA inserts run over FSCCL. It works for any program on JAX's CPU
+backend with one device a process. Call it before the first import of jax. `python -m fsccl_jax
+program.py` does the same for a program that does not call it.
 
 join(mesh) gives FSCCL's own collectives for use inside shard_map, and fsccl_jax.fsdp trains with
 them.
@@ -24,7 +24,7 @@ _LATER = {
 
 
 def __getattr__(name):
-    """Modules that import jax are imported when they are used, because use() comes before."""
+    """Imports modules that import jax only when they are used, because use() must come before."""
     if name not in _LATER:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     module, member = _LATER[name]

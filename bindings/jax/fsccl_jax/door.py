@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own collectives over FSCCL. jaxlib carries MPItrampoline, which loads the library that
-MPITRAMPOLINE_LIB names when jaxlib is loaded, and looks nowhere later; so all of this comes before
-jax is imported. The ranks meet through JAX's coordination service: rank, number of ranks and the
-unique id come from there, and no variable of a launcher is needed.
-"""
+"""Runs XLA's own collectives over FSCCL. jaxlib carries MPItrampoline, which loads the library that
+MPITRAMPOLINE_LIB names when jaxlib is loaded, and never again. Therefore use() must be called
+before jax is imported. The ranks meet through JAX's coordination service, which knows the rank, the
+number of ranks and the unique id. No variable of a launcher is needed."""
 
 import ctypes
 import importlib.util
@@ -20,20 +19,20 @@ from . import libraries
 LIBRARY = 'libfsccl_mpi.so'
 COLLECTIVES = 'JAX_CPU_COLLECTIVES_IMPLEMENTATION'
 TRAMPOLINE = 'MPITRAMPOLINE_LIB'
-# Variables of MPItrampoline under which it loads the library at another moment, in another way, or
-# something before it.
+# With these variables MPItrampoline loads the library at another moment, in another way, or
+# something else before it.
 IN_THE_WAY = ('MPITRAMPOLINE_DELAY_INIT', 'MPITRAMPOLINE_PRELOAD')
 
 _WHO = CFUNCTYPE(c_int, POINTER(c_int), POINTER(c_int), POINTER(c_char), c_size_t)
 _SHARE = CFUNCTYPE(c_int, c_void_p, c_size_t)
-_door = None  # (library, the functions that it calls) once it is open
+_door = None  # (library, the functions that it calls) after use()
 _KEY = 'fsccl_jax/world'
 
 
 def use() -> None:
     """Makes JAX's CPU collectives run over FSCCL. Call it before jax is imported; a second call
-    changes nothing. Raises RuntimeError where it cannot be done, and says what to do. Sets
-    JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB."""
+    changes nothing. It sets JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB. If it cannot
+    work, it raises a RuntimeError that says what to do."""
     global _door  # pylint: disable=global-statement
     if _door is not None:
         return
@@ -59,8 +58,8 @@ def use() -> None:
 
 
 def counters() -> dict[str, int]:
-    """{name: number} of what XLA's collectives have moved over FSCCL so far in this process
-    (fsccl_counters_t)."""
+    """Returns {name: number} for what XLA's collectives have moved over FSCCL so far in this
+    process (fsccl_counters_t)."""
     if _door is None:
         raise RuntimeError(
             'fsccl_jax.counters(): nothing runs over FSCCL: call fsccl_jax.use() before jax is '
@@ -100,8 +99,8 @@ def _check_variables(library):
 
 
 def _constants(library):
-    """Returns where the constants (.rodata) of an ELF file of 64 bits begin, or 0 for another file.
-    jaxlib has tens of megabytes before them."""
+    """Returns where the constants (.rodata) of a 64-bit ELF file begin, or 0 for another file. A
+    search from there skips tens of megabytes of jaxlib."""
     if len(library) < 64 or library[:5] != b'\x7fELF\x02':
         return 0
     (table,) = struct.unpack_from('<Q', library, 40)
@@ -119,7 +118,7 @@ def _constants(library):
 
 
 def _check_jaxlib():
-    """jaxlib's makers may leave the door out, as they do on some systems."""
+    """Checks that jaxlib has MPItrampoline. Builds of jaxlib for some systems leave it out."""
     found = importlib.util.find_spec('jaxlib')
     if found is None or not found.submodule_search_locations:
         raise RuntimeError(
@@ -143,7 +142,7 @@ def _check_jaxlib():
 
 
 def _devices():
-    """How many CPU devices this process asks JAX for."""
+    """Returns how many CPU devices this process asks JAX for."""
     import jax  # pylint: disable=import-outside-toplevel
 
     asked = getattr(jax.config, 'jax_num_cpu_devices', -1)
@@ -160,7 +159,7 @@ def _state():
 
 
 def _who(rank, ranks, why, capacity):
-    """Called by MPI_Init, in the thread in which JAX makes its CPU backend."""
+    """Tells MPI_Init the rank. It is called in the thread in which JAX makes its CPU backend."""
     try:
         if (devices := _devices()) > 1:
             raise RuntimeError(

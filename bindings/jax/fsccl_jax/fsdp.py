@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP on FSCCL's own collectives: a layer's parameters are gathered in one call where they are
-used, once in forward and once more in backward, and its gradients are reduced to the shards in one
+"""FSDP on FSCCL's own collectives. A layer's parameters are gathered in one call where they are
+used, once in forward and once more in backward. Its gradients are reduced to the shards in one
 call.
 
-    # outside; global arrays, a part on each device
+    # Outside of shard_map: global arrays, with a part on each device.
     shards, shapes = fsdp.shard(group, parameters)
     layer = fsdp.Layer(group, apply, shapes, "layer 0", wire="bfloat16")
-    # inside shard_map: y = apply(parameters, x)
+    # Inside shard_map: y = apply(parameters, x).
     y, token = layer(parts, x, token)
 
-Gradients are means over the ranks. They arrive in the dtype of the shards.
+Gradients are means over the ranks, in the dtype of the shards.
 """
 
 from functools import partial
@@ -21,9 +21,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def shard(group, tree):
-    """(shards, shapes): each array flat, padded to a multiple of the ranks and dealt out over all
-    axes of the mesh. shapes is what Layer makes the arrays from. Each process gives the same whole
-    tree."""
+    """Returns (shards, shapes). Each array is made flat, padded to a multiple of the ranks and
+    dealt out over all axes of the mesh. A Layer restores the arrays with `shapes`. Each process
+    gives the same whole tree."""
     sharding = NamedSharding(group.mesh, PartitionSpec(group.mesh.axis_names))
 
     def deal(array):
@@ -37,14 +37,14 @@ def shard(group, tree):
 
 
 def spec(group):
-    """The PartitionSpec of shards, for shard_map."""
+    """Returns the PartitionSpec of shards, for shard_map."""
     return PartitionSpec(group.mesh.axis_names)
 
 
 class Layer:
-    """Calls apply(parameters, x) with whole parameters. wire: the dtype in which parameters and
-    gradients travel, and which apply() takes; None: as they are. keep: backward uses the parameters
-    of forward, and does not gather them again."""
+    """Calls apply(parameters, x) with whole parameters. `wire` is the dtype in which parameters and
+    gradients travel and which apply() takes; None leaves them as they are. With `keep`, backward
+    uses the parameters of forward and does not gather them again."""
 
     def __init__(self, group, apply, shapes, site, wire=None, keep=False):
         self.group, self.apply, self.site = group, apply, site
@@ -67,7 +67,7 @@ class Layer:
         return _layer(self, tuple(leaves), x, token)
 
     def gather(self, leaves, token):
-        """The whole parameters."""
+        """Returns the whole parameters."""
         sent = [leaf if self.wire is None else leaf.astype(self.wire) for leaf in leaves]
         flats, token = self.group.all_gather(sent, token, self.site + ' gather')
         whole = [
@@ -77,7 +77,7 @@ class Layer:
         return jax.tree.unflatten(self.structure, whole), token
 
     def reduce(self, gradients, like, token):
-        """This rank's part of the mean over the ranks."""
+        """Returns this rank's part of the mean over the ranks."""
         flats = []
         for leaf in jax.tree.leaves(gradients):
             flat = leaf.reshape(-1)
@@ -101,9 +101,8 @@ def _forward(layer, leaves, x, token):
 
 def _backward(layer, saved, cotangents):
     leaves, whole, x, token = saved
-    token = jnp.maximum(
-        token, cotangents[1]
-    )  # after all of forward, and after the layers behind this one
+    # This makes the calls follow all of forward, and backward of the layers behind this one.
+    token = jnp.maximum(token, cotangents[1])
     if not layer.keep:
         whole, token = layer.gather(leaves, token)
     _, pull = jax.vjp(layer.apply, whole, x)

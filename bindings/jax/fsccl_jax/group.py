@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSCCL's own collectives inside shard_map, through XLA's typed FFI: pytrees in one call, 16-bit
-floats as they are, uneven parts.
+"""FSCCL's own collectives inside shard_map, through XLA's typed FFI. A call takes whole pytrees,
+sends 16-bit floats without widening them, and allows uneven parts.
 
-    # collective over the processes, after jax.distributed.initialize()
+    # Collective over the processes, after jax.distributed.initialize().
     group = fsccl_jax.join(mesh)
-    # inside shard_map(..., mesh=mesh, check_vma=False)
+    # Inside shard_map(..., mesh=mesh, check_vma=False).
     def step(parts, batch):
         token = group.token()
         weights, token = group.all_gather(parts, token)
         ...
 
-XLA runs calls in any order that their operands allow, so each takes the token that the one before
-it returned. A call's site (by default its name, file and line) is compared over the ranks before
-its result can be read.
+XLA may run calls in any order that their operands allow. Therefore each call takes the token that
+the call before it returned. The ranks compare a call's site (by default its name, file and line)
+before its result can be read.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def _load():
 
 
 def join(mesh: jax.sharding.Mesh) -> Group:
-    """The Group of all devices of `mesh`, as ranks in the order of mesh.devices. Collective over
-    the processes that have them, and blocking. One device is one rank; a process may have several."""
+    """Returns the Group of all devices of `mesh`, whose ranks are in the order of mesh.devices.
+    Each device is a rank, and a process may have several. Collective over the processes that have
+    these devices; it blocks until all have joined."""
     if not isinstance(mesh, jax.sharding.Mesh):
         raise TypeError(
             f"fsccl_jax.join: {mesh!r} is no jax.sharding.Mesh: give the mesh of the program's "
@@ -98,15 +99,17 @@ def join(mesh: jax.sharding.Mesh) -> Group:
 
 
 def _key(devices):
-    """The place in JAX's coordination service where these devices meet, in this order: the same in
-    all their processes, which make the groups of these devices one after the other."""
+    """Returns the key in JAX's coordination service under which these devices meet, in this order.
+    All their processes compute the same key, because they make the groups of these devices one
+    after the other."""
     members = hashlib.sha256(repr([device.id for device in devices]).encode()).hexdigest()
     count = _joins[members] = _joins.get(members, 0) + 1
     return f'fsccl_jax/group/{members}/{count}'
 
 
 def _meet(library, devices):
-    """The unique id, which the process of rank 0 makes and JAX's coordination service carries."""
+    """Returns the unique id. The process of rank 0 makes it, and JAX's coordination service carries
+    it."""
     name = ctypes.create_string_buffer(256)
     client, key = distributed.global_state.client, _key(devices)
     if jax.process_index() == devices[0].process_index:
@@ -134,8 +137,8 @@ def _site(name, given):
 
 
 class Group:
-    """The ranks of one mesh. Its collectives are called inside shard_map over that mesh; `tree` is
-    a pytree of arrays, all of which go in one call, and each returns the result and the next
+    """The ranks of one mesh. Its collectives are called inside shard_map over that mesh. `tree` is
+    a pytree of arrays, all of which are sent in one call. Each call returns the result and the next
     token."""
 
     def __init__(self, mesh, number):
@@ -148,41 +151,45 @@ class Group:
         return self is other
 
     def token(self):
-        """The first token of a program: one call takes it, each other call that of the call before
-        it. It is a constant with the group's mark, which the handler checks."""
+        """Returns the first token of a program. One call takes it, and every other call takes the
+        token of the call before it. It is a constant with the group's mark, which the handler
+        checks."""
         return np.array([self.number + 1, 0], np.float32)
 
     def announce(self, site):
-        """A program that is traced now has calls of this site. Errors can name it then."""
+        """Tells the library that the program being traced has calls of this site, so that errors
+        can name it."""
         if _load().fsccl_jax_site(site.encode()):
             raise ValueError(
                 f'fsccl_jax: another call site has the number of "{site}": give it another name'
             )
 
     def all_gather(self, tree, token, site=None, counts=None):
-        """Each rank's arrays end to end, along their first dimension. counts: how many rows each
-        rank gives, where these differ; an array then has the most of them, and the rows beyond a
-        rank's own are not read. The transpose is reduce_scatter()."""
+        """Returns the arrays of all ranks end to end, along their first dimension. If the ranks
+        give different numbers of rows, `counts` has them. Each array then has as many rows as the
+        largest number, and the rows beyond a rank's own are not read. The transpose is
+        reduce_scatter()."""
         return self._apply(gathered, 'all_gather', tree, token, site, counts)
 
     def reduce_scatter(self, tree, token, site=None, counts=None):
-        """The sum over the ranks of this rank's part of the arrays, along their first dimension.
-        counts: as with all_gather(); rows beyond a rank's own are zero. The transpose is
-        all_gather()."""
+        """Sums the arrays over the ranks, and returns this rank's part of the sum along the first
+        dimension. `counts` is as in all_gather(), and rows beyond a rank's own are zero. The
+        transpose is all_gather()."""
         self._check_reduced('reduce_scatter', tree)
         return self._apply(scattered, 'reduce_scatter', tree, token, site, counts)
 
     def all_reduce(self, tree, token, site=None):
-        """The sum over the ranks. The transpose is all_reduce()."""
+        """Returns the sum over the ranks. The transpose is all_reduce()."""
         self._check_reduced('all_reduce', tree)
         return self._apply(reduced, 'all_reduce', tree, token, site, None)
 
     def all_to_all(self, tree, token, site=None):
-        """Part i of the arrays' first dimension goes to rank i. The transpose is all_to_all()."""
+        """Sends part i of the arrays' first dimension to rank i. The transpose is all_to_all()."""
         return self._apply(permuted, 'all_to_all', tree, token, site, None)
 
     def broadcast(self, tree, token, root=0, site=None):
-        """Rank root's arrays. The transpose is their sum at root, and zero elsewhere."""
+        """Returns the arrays of rank `root`. The transpose is their sum at root, and zero on other
+        ranks."""
         if not 0 <= root < self.ranks:
             raise ValueError(
                 f'fsccl_jax.broadcast: root is {root}, and there are ranks 0 to {self.ranks - 1}'
@@ -190,7 +197,7 @@ class Group:
         return self._apply(lambda *words: sent(root, *words), 'broadcast', tree, token, site, None)
 
     def leave(self):
-        """Ends the group. Programs that use it must be over; a later call is an error. Not
+        """Ends the group. Programs that use it must have ended, and a later call is an error. Not
         collective."""
         if self.number is not None and _library is not None:
             why = ctypes.create_string_buffer(_CAPACITY)
@@ -244,5 +251,6 @@ class Group:
 
 
 def counters() -> dict[str, int]:
-    """{name: number} of what the groups of this process have moved so far (fsccl_counters_t)."""
+    """Returns {name: number} for what the groups of this process have moved so far
+    (fsccl_counters_t)."""
     return libraries.read_counters(_load().fsccl_jax_counters)

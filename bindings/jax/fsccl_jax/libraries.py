@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the package's C libraries are: in its own folder, or in those that FSCCL_JAX_LIBRARIES
-lists, separated by colons. libfsccl, which they need, is there as well, or is that of the package
-fsccl."""
+"""Finds the package's C libraries. They are in its own folder, or in the folders that
+FSCCL_JAX_LIBRARIES lists, separated by colons. They need libfsccl, which is in the same place or in
+the package fsccl."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ VARIABLE = 'FSCCL_JAX_LIBRARIES'
 
 
 def path(name: str) -> Path:
-    """The file of that name."""
+    """Returns the file of that name."""
     if (found := _find(name)) is not None:
         return found
     raise ImportError(
@@ -26,10 +26,10 @@ def path(name: str) -> Path:
 
 
 def load(name: str) -> ctypes.CDLL:
-    """The library of that name; it is loaded once, whoever loads it."""
+    """Returns the library of that name. A process loads it once."""
     found = path(name)
     try:
-        # first, for what is loaded by its name later, also by jaxlib, is this one
+        # It is loaded first. A library that is loaded later and needs libfsccl gets this one.
         ctypes.CDLL(str(_libfsccl()))
         return ctypes.CDLL(str(found))
     except OSError as error:
@@ -68,7 +68,7 @@ def _libfsccl() -> Path:
 
 
 def read_counters(function: Callable[[Any], int]) -> dict[str, int]:
-    """{name: number} from a C function that fills fsccl_counters_t in."""
+    """Returns {name: number} from a C function that fills in fsccl_counters_t."""
     counters = _header.Counters()
     if (status := function(ctypes.byref(counters))) != 0:
         raise RuntimeError(f'fsccl_jax: the counters cannot be read: status {status}')

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This rank's place on the mesh, as a program sees it: each call compares it with the rank's number.
+"""This rank's place on the mesh, as the program computes it. Each call compares it with the number
+of the rank.
 
-XLA has the number of the device in the program as it is, and no code is compiled for it. Over the
-axes of a larger mesh the place is computed from that number."""
+XLA puts the number of the device into the program, and no code is compiled for it. Over the axes of
+a larger mesh the place is computed from that number.
+"""
 
 import jax
 import jax.numpy as jnp
-from jax._src.core import Primitive  # jax.extend.core, the public door, imports all of Pallas
+from jax._src.core import Primitive  # jax.extend.core has it, too, but imports all of Pallas
 from jax.interpreters import mlir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -16,7 +18,7 @@ mlir.register_lowering(_device, lambda _: [stablehlo.partition_id()])
 
 
 def place(mesh):
-    """The place on `mesh`, inside shard_map over it or over a larger mesh."""
+    """Returns the place on `mesh`, inside shard_map over it or over a larger mesh."""
     program = jax.sharding.get_abstract_mesh()
     if program.axis_names == mesh.axis_names == tuple(program.manual_axes):
         return _device.bind()

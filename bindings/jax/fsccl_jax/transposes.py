@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of XLA's FFI, and their transposes: backward runs the transposed collectives in reverse
+"""The calls of XLA's FFI, and their transposes. Backward runs the transposed collectives in reverse
 order, after all of forward.
 
-A token is an array of two numbers: the mark of its group, which every call checks, and the number
-of the call that returned the token, which grows in a program; the first token has 0. Backward's
-tokens are cotangents of forward's. The first of them says nothing of forward, so each call's token
-is the larger, in both numbers, of its cotangent and of the token that the call gave in forward: the
-later of the two.
+A token is an array of two numbers. The first is the mark of its group, which every call checks. The
+second is the number of the call that returned the token. It grows in a program, and is 0 in the
+first token. Backward's tokens are cotangents of forward's. The first cotangent knows nothing of
+forward. Therefore each transposed call takes the later of two tokens, which is the larger in both
+numbers: its cotangent, and the token that the call returned in forward.
 """
 
 from functools import partial
@@ -30,7 +30,7 @@ def _shape(kind, leaf, ranks, counts):
 
 
 def _counts(kind, leaf, ranks, counts):
-    """Elements of each rank's part."""
+    """Returns the number of elements of each rank's part."""
     if kind == BROADCAST:
         return [leaf.size] * ranks
     if kind in (ALL_GATHER, REDUCE_SCATTER) and counts:
@@ -39,11 +39,11 @@ def _counts(kind, leaf, ranks, counts):
 
 
 def call(kind, group, site, counts, leaves, token, root=0):
-    """One collective of all leaves: their results, and the next token."""
+    """Runs one collective of all leaves. Returns their results and the next token."""
     results = [
         jax.ShapeDtypeStruct(_shape(kind, leaf, group.ranks, counts), leaf.dtype) for leaf in leaves
     ]
-    # The token, and what is broadcast, stay where they are.
+    # The token and what is broadcast keep their memory.
     kept = range(len(leaves)) if kind == BROADCAST else ()
     run = jax.ffi.ffi_call(
         TARGET,
@@ -71,14 +71,15 @@ def call(kind, group, site, counts, leaves, token, root=0):
 
 
 def _without_rest(value, counts, own_place):
-    """The rows beyond this rank's own are zero."""
+    """Sets the rows beyond this rank's own to zero."""
     own = jnp.asarray(counts)[own_place]
     rows = jnp.arange(value.shape[0]).reshape(-1, *[1] * (value.ndim - 1))
     return jnp.where(rows < own, value, jnp.zeros((), value.dtype))
 
 
 def _back(kind, group, site, counts, cotangents, token, root=0):
-    """The transposed collective of the cotangents that there are; those of integers are empty."""
+    """Runs the transposed collective of the cotangents that exist. Integers have empty
+    cotangents."""
     present = [index for index, leaf in enumerate(cotangents) if leaf.dtype != jax.dtypes.float0]
     if kind in (REDUCE_SCATTER, ALL_REDUCE):
         for index in present:
@@ -105,7 +106,7 @@ def _back(kind, group, site, counts, cotangents, token, root=0):
 
 
 def _linear(forward, backward):
-    """A collective with its transpose."""
+    """Makes a collective with its transpose."""
 
     @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
     def function(group, site, counts, leaves, token):
@@ -132,7 +133,7 @@ permuted = _linear(ALL_TO_ALL, ALL_TO_ALL)
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def sent(root, group, site, counts, leaves, token):
-    """Broadcast. Its transpose is the sum at root."""
+    """Broadcasts. The transpose is the sum at root."""
     return call(BROADCAST, group, site, counts, leaves, token, root)
 
 

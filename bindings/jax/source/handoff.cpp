@@ -1,5 +1,6 @@
-// Threads that wait for tasks. They live as long as the process: XLA's work may be in them when it
-// ends. SPDX-License-Identifier: Apache-2.0
+// Threads that wait for tasks. They live as long as the process, because XLA's work may be in them
+// when the process ends.
+// SPDX-License-Identifier: Apache-2.0
 #include "handoff.h"
 
 #include <condition_variable>

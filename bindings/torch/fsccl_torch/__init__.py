@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSCCL as a backend of torch.distributed: `init_process_group("fsccl")`.
 
-The installed package is found by its entry point, so a program needs no line for it; importing it
+torch finds the installed package by its entry point, so a program need not import it. Importing it
 registers the backend as well.
 """
 
@@ -43,6 +43,7 @@ from .base import BACKEND  # noqa: F401 (first: it refuses a torch that cannot b
 from .launcher import from_launcher
 from .stats import stats
 
+# These are in modules that import FSDP2 and DTensor, which takes a second.
 _LATER = {
     'AllGather': 'comms',
     'Owners': 'owners',
@@ -57,7 +58,7 @@ _LATER = {
     'subscribe': 'publishing',
     'sync_module_states': 'state',
     'verify_replicas': 'state',
-}  # modules that import FSDP2 and DTensor, which take a second
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -67,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register() -> None:
-    """Makes the name "fsccl" known to torch.distributed. May be called any number of times."""
+    """Makes the name "fsccl" known to torch.distributed. It may be called any number of times."""
     if NAME.upper() not in _dist.Backend._plugins:
         _dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
 

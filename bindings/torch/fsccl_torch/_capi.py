@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C API of libfsccl for Python: the library is found and its version compared, functions get
-their signatures from _header.py, and a negative status becomes an FscclError. Nothing here knows of
-torch beyond the exception's base class.
+"""The C API of libfsccl for Python. The library is found and its version compared, functions get
+their signatures from _header.py, and a negative status becomes an FscclError. This module needs
+torch for the exception's base class only.
 
-Functions are called as they stand in fsccl.h, `check(lib.fsccl_barrier(comm, None, None))`. Each
+Functions are called as fsccl.h declares them: `check(lib.fsccl_barrier(comm, None, None))`. Each
 call gives up the interpreter's lock, so that other Python threads run while one waits. Handles and
 addresses are plain integers.
 """
@@ -19,7 +19,7 @@ from ._header import *  # noqa: F403
 # The callback of fsccl_work_callback().
 WORK_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
-# Major and minor of the header that the declarations follow.
+# These are the major and minor version of the header that the declarations follow.
 _MADE_FOR = (_header.VERSION_MAJOR, _header.VERSION_MINOR)
 
 
@@ -35,7 +35,8 @@ def _load() -> tuple[Path, ctypes.CDLL, int]:
     found, library = _library.load()
     number = ctypes.c_int()
     try:
-        library.fsccl_version(ctypes.byref(number))  # before all others: they may not be there
+        # This comes first, because a library of another version may lack any other function.
+        library.fsccl_version(ctypes.byref(number))
     except AttributeError as error:
         raise _not_ours(found, error) from error
     theirs = divmod(number.value // 100, 100)
@@ -59,9 +60,9 @@ def _load() -> tuple[Path, ctypes.CDLL, int]:
 
 
 class FscclError(DistBackendError):
-    """A call of FSCCL failed. `code` is its fsccl_status_t; `rank`, `peer` (the other rank
-    concerned) and `sequence` are -1, -1 and 0 where unknown; the text says what happened and what
-    to do."""
+    """A call of FSCCL failed. The text says what happened and what to do. `code` is the
+    fsccl_status_t, and `peer` the other rank that is concerned. Where they are not known, `rank`
+    and `peer` are -1 and `sequence` is 0."""
 
     def __init__(
         self,
@@ -86,12 +87,12 @@ _path, lib, library_version = _load()
 
 
 def path() -> Path:
-    """The file of the libfsccl that this process uses, for those that load it by its name."""
+    """Returns the file of the libfsccl that this process uses, for code that loads it by name."""
     return _path
 
 
 def error(status: int) -> FscclError:
-    """The FscclError of a negative status that the last call of this thread returned."""
+    """Returns the FscclError for a negative status that the last call of this thread returned."""
     info = _header.ErrorInfo()
     lib.fsccl_last_error(ctypes.byref(info))
     name = lib.fsccl_status_string(status).decode()
@@ -102,7 +103,7 @@ def error(status: int) -> FscclError:
         (info.text or b'').decode(errors='replace'),
     )
     rank = f'rank {info.rank}: ' if info.rank >= 0 else ''
-    # A death that no call has met yet has no operation.
+    # There is no operation if the error is a death that no call has met yet.
     call = f'{operation}: ' if operation else ''
     return FscclError(
         f'{rank}{call}{text} [{name}]',
@@ -115,7 +116,7 @@ def error(status: int) -> FscclError:
 
 
 def check(status: int) -> int:
-    """The status itself if it is no error; raises FscclError if it is."""
+    """Returns the status, or raises FscclError if it is an error."""
     if status < 0:
         raise error(status)
     return status

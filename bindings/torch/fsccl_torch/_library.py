@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which libfsccl this process uses, and its loading. A process has one: two would each keep their
+"""Finds and loads the libfsccl of this process. A process uses one only: two would each keep their
 own communicators and memory."""
 
 import ctypes
@@ -11,8 +11,8 @@ SETTING = 'FSCCL_TORCH_LIBRARY'
 
 
 def path() -> Path:
-    """The library that is named, else the one that this package carries, else that of the package
-    fsccl."""
+    """Returns the library that FSCCL_TORCH_LIBRARY names, or else the one that this package
+    carries, or else the one of the package fsccl."""
     chosen = os.environ.get(SETTING)
     if chosen:
         return Path(chosen)
@@ -36,7 +36,8 @@ def path() -> Path:
 
 
 def _mapped() -> list[str]:
-    """The files of this process that are called libfsccl.so, with or without a version."""
+    """Returns the files mapped into this process that are called libfsccl.so, with or without a
+    version."""
     with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as maps:
         words = [line.rstrip('\n').split(maxsplit=5) for line in maps]
     return sorted(
@@ -49,8 +50,8 @@ def _mapped() -> list[str]:
 
 
 def _refuse_another(found: Path) -> None:
-    """`found` is about to be loaded; a name without a folder is left to the dynamic linker, which
-    takes what is loaded already."""
+    """Raises ImportError if loading `found` would load a second libfsccl. A name without a folder
+    is left to the dynamic linker, which takes the library that is loaded already."""
     for other in _mapped():
         if found.exists() and not (os.path.exists(other) and os.path.samefile(other, found)):
             raise ImportError(
@@ -63,7 +64,7 @@ def _refuse_another(found: Path) -> None:
 
 
 def _system() -> str:
-    """Returns the text about a system that the wheels are not made for."""
+    """Returns advice for a system that the wheels are not made for, otherwise ''."""
     if platform.libc_ver()[0] == 'glibc':
         return ''
     return (
@@ -74,7 +75,7 @@ def _system() -> str:
 
 
 def load() -> tuple[Path, ctypes.CDLL]:
-    """The library's path and the library."""
+    """Returns the library's path and the library."""
     found = path()
     _refuse_another(found)
     try:

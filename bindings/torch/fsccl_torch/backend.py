@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The c10d backend: one communicator of FSCCL behind one process group. Collectives are in
-moving.py and reducing.py; here are messages, the life of a group, and what torch asks of a backend
-besides.
+"""The c10d backend: a process group of torch has one FscclBackend, which has one communicator of
+FSCCL. Its collectives are in moving.py and reducing.py. This module has its messages, the life of a
+group, and the other functions that torch asks of a backend.
 
-torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend), where what
-they return is wrapped (held.py). In older versions of torch the backend is the process group itself
+torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend), and wraps
+what they return (held.py). In older versions of torch the backend is itself the process group
 (base.py).
 """
 
@@ -35,9 +35,9 @@ _ERRORS = {
     c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR,
 }
 
-# torch's debug wrapper keeps only the C++ half of a backend, so the other half is kept here until
-# shutdown().
-_open: dict[Any, None] = {}  # in the order of their making
+# These are the backends before their shutdown(), in the order in which they were made. torch's
+# debug wrapper keeps only the C++ half of a backend, so this reference keeps the Python half alive.
+_open: dict[Any, None] = {}
 
 
 @adapted
@@ -98,7 +98,8 @@ class FscclBackend(Moving, Reducing, Base):
         return self._comm.together(works)
 
     def start_coalescing(self):
-        """From here on until end_coalescing(), operations are only submitted."""
+        """Starts a sequence of operations that are only submitted. end_coalescing() returns one
+        work for all."""
         self._comm.coalesced = []
 
     def end_coalescing(self):
@@ -113,9 +114,10 @@ class FscclBackend(Moving, Reducing, Base):
     # life and death ----
 
     def split(self, store, ranks, opts):
-        """The backend of a part of this group, through the links that the group has. Every rank of
-        the group comes here, one that is in no part with the ranks of another's. torch's trampoline
-        dies of the None that such a rank should return."""
+        """Returns the backend of a part of this group. The part uses the connections of the group.
+        Every rank of the group calls this. One that is in no part calls it with the ranks of
+        another part, and gets an error: it would have to return None, which torch's trampoline does
+        not survive."""
         member = self._rank in ranks
         timeout, parents = (
             opts._timeout,
@@ -144,12 +146,12 @@ class FscclBackend(Moving, Reducing, Base):
         return self._comm.ranks[self._rank] if self._comm.ranks else self._rank
 
     def perform_nocolor_split(self, device):
-        """A rank that is not in a new group has nothing to do: its members meet without it."""
+        """Does nothing, because a group is made without the ranks that are not in it."""
 
     def survive(self):
-        """Ranks of this group that its survivors agree to be gone. Collective over the survivors;
-        shrink() then goes on without them. Operations on all groups of this rank end: others wait
-        for the dead there, too."""
+        """Returns the ranks of this group that its survivors agree to be gone; shrink() then goes
+        on without them. Collective over the survivors. Operations on all groups of this rank end
+        with an error, because in those groups, too, ranks may wait for a dead one."""
         for other in list(_open):
             if other._rank_in_world() == self._rank_in_world():
                 other._comm.abort()
@@ -158,8 +160,9 @@ class FscclBackend(Moving, Reducing, Base):
         return self._survivors[1]
 
     def shrink(self, ranks_to_exclude, shrink_flags=0, opts_override=None):
-        """For torch.distributed.shrink_group(): the backend of the other ranks. Where this group
-        has failed, or is to be aborted, they must be the ones that live."""
+        """Returns the backend of the ranks that are not excluded, for
+        torch.distributed.shrink_group(). If this group has failed, or is to be aborted, the
+        remaining ranks must be exactly those that live."""
         options = opts_override or self._options
         ranks = [rank for rank in range(self._size) if rank not in ranks_to_exclude]
         if self._survivors is None and not shrink_flags and self._comm.state() == c.OK:
@@ -212,8 +215,8 @@ class FscclBackend(Moving, Reducing, Base):
         return isinstance(device, int) or torch.device(device).type in DEVICES
 
     def allocate_tensor(self, size, *, dtype, device='cpu'):
-        """A tensor in the group's pool on `device`, on which its collectives are fastest. The first
-        call for a device in a group is collective."""
+        """Returns a tensor in the group's pool on `device`. Collectives are fastest on such
+        tensors. The first call for a device in a group is collective."""
         device = torch.device(device)
         if device.type not in DEVICES:
             self._refuse(
@@ -248,11 +251,12 @@ class FscclBackend(Moving, Reducing, Base):
 
     @property
     def communicator(self):
-        """The fsccl_comm_t, a number, for calls of the C API on this group's communicator."""
+        """Returns the fsccl_comm_t as a number, for calls of the C API on this group's
+        communicator."""
         return self._comm.handle
 
     def counters(self):
-        """Counts what this rank has done on the communicator so far: fsccl_comm_counters()."""
+        """Returns what this rank has done on the communicator so far (fsccl_comm_counters())."""
         found = c.Counters()
         c.check(c.lib.fsccl_comm_counters(self._comm.handle, ctypes.byref(found)))
         return found.figures()
@@ -261,7 +265,7 @@ class FscclBackend(Moving, Reducing, Base):
         return self._comm.sequence
 
     def _set_sequence_number_for_group(self):
-        """They count from zero."""
+        """Does nothing: sequence numbers begin with zero."""
 
 
 def _options(timeout, name, ranks):
@@ -271,8 +275,9 @@ def _options(timeout, name, ranks):
 
 
 def _world():
-    """The communicator of the default group, if it is one of FSCCL: then it has all ranks. If it
-    has failed, it says so to all of them when a group is taken from it."""
+    """Returns the communicator of the default group, or None if the default group is not one of
+    FSCCL. It has all ranks, so other groups can be made from it. If it has failed, all ranks get
+    that error when they make such a group."""
     if not dist.is_initialized():
         return None
     name, rank = dist.group.WORLD.group_name, dist.get_rank()
@@ -281,25 +286,25 @@ def _world():
         for backend in reversed(list(_open))
         if backend._options.group_name == name and backend._rank == rank
     )
-    # One that was shrunk has got its name after its backend was made.
+    # A group that shrink() made gets its name only after its backend was made, and is found by its
+    # device.
     comm = next(found, None) or getattr(
         dist.group.WORLD._get_backend(torch.device('cpu')), '_comm', None
     )
     return comm if comm and not comm.closing else None
 
 
-handed_over: list[Any] = []  # a communicator that the next group is made of
+handed_over: list[Any] = []  # holds a communicator from which the next group is to be made
 
 
 def create(given, backend_options):
-    """Called by torch on the members of a new group. Where there is a default group, they meet
-    through its links."""
+    """Makes the backend of a new group. torch calls this on the members of the group. If there is a
+    default group of FSCCL, the members meet through its connections."""
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
     timeout, world = given.timeout, _world()
     if not dist.is_initialized():
-        for backend in [
-            one for one in _open if one._comm.state() < 0
-        ]:  # torch dropped them when it aborted all groups
+        # torch has dropped the failed ones when it aborted all groups.
+        for backend in [one for one in _open if one._comm.state() < 0]:
             del _open[backend]
     if handed_over:
         comm = handed_over.pop()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class of torch that the backend derives from, which depends on the version of torch.
+"""The class of torch from which the backend derives. It depends on the version of torch.
 
 From torch 2.14 on, c10d::Backend can be subclassed in Python (BACKEND). The backend is then one of
-the backends of a process group of torch's own. Older versions let Python subclass
-c10d::ProcessGroup alone. The backend is then the process group itself: torch asks it for what it
-asks a group, under the names that a group has. Adapter translates these calls to those of a
-backend.
+the backends of a process group of torch's own. In older versions Python can subclass only
+c10d::ProcessGroup. The backend is then itself the process group, and torch calls it as it calls a
+group, under the names that a group has. Adapter translates these calls to those of a backend.
 """
 
 import warnings
@@ -18,7 +17,7 @@ from torch._C._distributed_c10d import Backend
 
 from .streams import device_of
 
-OLDEST = (2, 7)  # versions of torch that are tested
+OLDEST = (2, 7)  # the oldest version of torch that is tested
 NEWEST = (2, 15)
 
 
@@ -47,8 +46,8 @@ def _group_can_be_subclassed():
 
 
 def check_version(version):
-    """Refuses a torch that is too old, and says it where one is newer than those that are known
-    here."""
+    """Refuses a torch that is too old, and warns of one that is newer than those that are
+    tested."""
     numbers = tuple(int(number) for number in version.split('+')[0].split('.')[:2])
     if numbers < OLDEST:
         raise ImportError(
@@ -74,35 +73,33 @@ if not BACKEND and not _group_can_be_subclassed():
     )
 
 
-# Their names since torch 2.13.
+# These are the names since torch 2.13, with the older ones behind them.
 all_gather_single = getattr(dist, 'all_gather_single', None) or dist.all_gather_into_tensor
 reduce_scatter_single = getattr(dist, 'reduce_scatter_single', None) or dist.reduce_scatter_tensor
 
 
 def blocking(opts):
-    """Returns whether the operation is to be over when the call returns. Some options of older
-    versions do not say it: then torch waits."""
+    """Returns whether the operation must be complete when the call returns. Some options of older
+    versions do not say so; the answer is then no, because torch waits itself."""
     return not getattr(opts, 'asyncOp', True)
 
 
 class Group(dist.ProcessGroup):
-    """Functions that torch asks of a process group beside its communication, for a group that is
-    its own backend."""
+    """Has the functions that torch asks of a process group beside communication, for a group that
+    is its own backend."""
 
     bound_device_id = None
 
     def __init__(self, rank, size):
         super().__init__(rank, size)
         self._group_name, self._group_desc = '', 'undefined'
-        self._names, self._groups = (
-            None,
-            {},
-        )  # the other backends, and the groups on them, by type of device
+        # These are the other backends, and the groups on them, by type of device.
+        self._names, self._groups = None, {}
 
     def elsewhere(self, device):
-        """The group that carries tensors on `device` where this one does not: torch makes none of
-        the other backends of a name like "cpu:fsccl,cuda:nccl" when one of them is a group. So it
-        is made here, at first use, in a group of its own."""
+        """Returns the group that carries tensors on `device` if this one does not, or None. For a
+        name like "cpu:fsccl,cuda:nccl" torch makes none of the other backends when one of them is a
+        group. Therefore the other backend is made here at first use, in a group of its own."""
         if self._names is None:
             known = self._map()
             if known is None:
@@ -123,8 +120,8 @@ class Group(dist.ProcessGroup):
         return self._groups[device.type]
 
     def _map(self):
-        """{type of device: backend} as the program named them, or None for a group that torch does
-        not know."""
+        """Returns {type of device: backend} as the program named them, or None if torch does not
+        know this group."""
         known = dist.distributed_c10d._world.pg_backend_config.get(self)
         return dict(pair.split(':') for pair in str(known).lower().split(',')) if known else None
 
@@ -137,12 +134,12 @@ class Group(dist.ProcessGroup):
         return [torch.device(kind) for kind in self._map() or ('cpu', 'cuda')]
 
     def _set_default_backend(self, kind):
-        """It is this one."""
+        """Does nothing: the only backend is this one."""
 
     def _get_backend_name(self):
         return self.getBackendName()
 
-    # torch asks the C++ half of the group for its name. It asks these in turn.
+    # torch asks the C++ half of the group for its name, and the C++ half calls these functions.
     def getGroupName(self):
         return self._group_name
 
@@ -159,7 +156,7 @@ class Group(dist.ProcessGroup):
         return self._store
 
     def eager_connect_single_device(self, device):
-        """The group is connected when it is made."""
+        """Does nothing: the group is connected when it is made."""
 
     def _start_coalescing(self, device):
         self.start_coalescing()
@@ -172,27 +169,28 @@ Base: Any = Backend if BACKEND else Group
 
 
 class _NamedOptions(Backend.Options):
-    """The options of a group. Torch's own have no names and ranks before 2.8."""
+    """The options of a group, for torch before 2.8, whose own options have neither names nor
+    ranks."""
 
 
 Options: Any = Backend.Options if hasattr(Backend.Options, 'group_name') else _NamedOptions
 
 
 class Adapter:
-    """The calls of a group that differ from those of a backend, before a class that has the
-    latter."""
+    """Translates the calls of a group that differ from those of a backend. It is the base before a
+    class that has the functions of a backend."""
 
     def split_group(self, new_ranks, timeout=None, opts=None, group_name=None, group_desc=None):
-        """For torch.distributed.split_group(): the part of this group that `new_ranks` are, of this
-        group's ranks."""
+        """Returns the group of `new_ranks`, which are ranks of this group, for
+        torch.distributed.split_group()."""
         options = Options(self.getBackendName(), timeout=timeout or self._options._timeout)
         options.group_name = group_name or ''
         return self.split(self._store, new_ranks, options)
 
     @property
     def supports_shrinking(self):
-        """torch.distributed.shrink_group() would make a group of torch's own around this one.
-        fsccl_torch.shrink() does without."""
+        """Says no, because torch.distributed.shrink_group() would make a group of torch's own
+        around this one. fsccl_torch.shrink() works without it."""
         return False
 
     def monitored_barrier(self, timeout, wait_all_ranks=False):
@@ -208,8 +206,9 @@ class Adapter:
         super().shutdown()
 
 
-# The names of a call at a group, the first of them also at a backend; how many operands it has; its
-# options; and those fields of the options that may be given alone.
+# Each entry has the names of a call at a group (the first is also the name at a backend), the
+# number of its operands, the class of its options, and those fields of the options that may be
+# given alone.
 _CALLS = (
     (('broadcast',), 1, c10d.BroadcastOptions, ('rootRank',)),
     (('allreduce',), 1, c10d.AllreduceOptions, ('reduceOp',)),
@@ -249,8 +248,8 @@ _CALLS = (
 
 
 def _call(name, carried, operands, options, fields):
-    """The call `name` of a group, which is `carried` of a backend. After the operands it takes
-    `options`, or what `fields` of them are to be, or nothing."""
+    """Returns the method `name` of a group, which calls the method `carried` of a backend. After
+    its operands the method takes `options`, or values for `fields` of the options, or nothing."""
 
     def call(self, *given, **named):
         given += tuple(named.values())
@@ -274,7 +273,8 @@ for _names, *_how in _CALLS:
 
 
 def adapted(backend):
-    """The class that torch is given: one of a backend itself where torch takes a backend."""
+    """Returns the class that torch is given: `backend` itself if this torch takes a backend,
+    otherwise a group made of it."""
     if BACKEND:
         return backend
     return type(

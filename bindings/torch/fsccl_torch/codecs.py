@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How parameters and gradients of FSDP2's groups travel between hosts: the names of codecs, and
-what the codecs of several units have done together."""
+"""Codecs of FSDP2's parameters and gradients between hosts: their names, and the sum of what the
+codecs of several units have done."""
 
 import torch
 
@@ -33,7 +33,8 @@ def known_gather(name):
 
 
 def known_reduction(name):
-    """Returns the name of a codec of reductions, or None. ValueError names the codecs that exist."""
+    """Returns the name of a codec of reductions, or None. ValueError names the codecs that
+    exist."""
     return _known(name, 'reduce_codec', _REDUCTIONS)
 
 

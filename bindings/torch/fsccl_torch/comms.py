@@ -4,7 +4,7 @@
     module.set_custom_all_gather(fsccl_torch.AllGather())
     module.set_custom_reduce_scatter(fsccl_torch.ReduceScatter())
 
-Buffers come from the pool of `group` (default: the world) and return to it when FSDP2 drops them.
+Buffers come from the pool of `group` (by default the world) and return to it when FSDP2 drops them.
 """
 
 import torch
@@ -28,14 +28,14 @@ class _Allocate:
 
     def allocate(self, size, *, dtype, device):
         backend = (self._group or dist.group.WORLD)._get_backend(torch.device(device))
-        if not isinstance(backend, FscclBackend):  # torch's debug wrapper
+        if not isinstance(backend, FscclBackend):  # torch's debug wrapper may be around it
             return torch.empty(size, dtype=dtype, device=device)
         return backend.allocate_tensor(size, dtype=dtype, device=device)
 
 
 class AllGather(_Allocate, api.AllGather):
-    """With `overlap` a gather returns at once and FSDP2 waits where it uses the parameters, so that
-    prefetched ones travel during the layer before."""
+    """Gathers in memory of the pool. With `overlap` a gather returns at once and FSDP2 waits when
+    it uses the parameters, so that prefetched ones travel while the layer before is computed."""
 
     def __init__(self, group=None, overlap=True):
         super().__init__(group)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A communicator of FSCCL as a process group uses it: how its ranks meet, the lock under which they
-submit, the operations in flight, and errors that say who, where and what.
+submit, the operations in flight, and errors that name the rank, the group and the call.
 
 FSCCL lets one thread at a time issue operations on a communicator. `lock` is held only while an
-operation is submitted, never while one is waited for, so threads of a process do not wait for each
-other's peers.
+operation is submitted, never while one is waited for. Otherwise the threads of a process would wait
+for each other's peers.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from .work import StreamWork, Together, Work
 
 _KEY = 'fsccl/unique_id'
 _FAILED = b'failed: '
-_LAST_FUTURES_S = 10  # that a process which ends waits for what is hung on futures
-_SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C is heard
+_LAST_FUTURES_S = 10  # a process that ends waits so long for functions hung on futures
+_SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C takes effect
 
 _ID_PAUSE_S = 0.01
 
 _live: weakref.WeakSet[Communicator] = weakref.WeakSet()
-_used: set[tuple[int, bytes]] = (
-    set()
-)  # (rank, place of a group): what this process has read in stores
+# These are the unique ids that this process has read in stores, each with the reader's rank.
+_used: set[tuple[int, bytes]] = set()
 
 
 def connect(store, rank, size, timeout, name, ranks):
-    """Makes a communicator of the group's ranks. Rank 0 makes the id, the store carries it."""
+    """Makes a communicator of a group's ranks. Rank 0 makes the unique id; the store carries it."""
     config = _config(timeout, name)
     who = _who(rank, name, ranks)
     identity = c.UniqueId()
@@ -54,7 +53,7 @@ def connect(store, rank, size, timeout, name, ranks):
     else:
         try:
             found = _new_id(store, rank)
-        except RuntimeError as error:  # DistStoreError where the store is another process
+        except RuntimeError as error:  # it is DistStoreError if the store is another process
             raise c.FscclError(
                 f'{who}: rank 0 of the group has not offered a place to meet: does it run, and '
                 f'create this group '
@@ -87,18 +86,16 @@ def connect(store, rank, size, timeout, name, ranks):
     if status < 0:
         raise _explained(c.error(status), who)
     if rank == 0 and size > 1:
-        with contextlib.suppress(
-            RuntimeError, NotImplementedError
-        ):  # keys of a store that cannot forget
-            store.delete_key(
-                _KEY
-            )  # all have read it, and a group that is made later from this store has another
+        # All ranks have read the id. A group that is made later from this store has another one.
+        # Some stores cannot delete keys.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            store.delete_key(_KEY)
     return Communicator(handle.value, rank, size, timeout, name, ranks)
 
 
 def _new_id(store, rank):
-    """Returns what rank 0 wrote for this group: not what it wrote for an earlier one, which this
-    rank may still find."""
+    """Waits for the id that rank 0 wrote for this group, and returns it. The store may still have
+    the id of an earlier group."""
     until = time.monotonic() + store.timeout.total_seconds()
     while (rank, found := store.get(_KEY)) in _used:
         if time.monotonic() > until:
@@ -134,23 +131,23 @@ class Communicator:
     def __init__(self, handle, rank, size, timeout, name, ranks):
         self.handle, self.rank, self.size, self.name, self.ranks = handle, rank, size, name, ranks
         self.timeout_ms = int(timeout.total_seconds() * 1000)
-        self.limit_ms = 0  # a shorter limit than the communicator's own, if set
+        self.limit_ms = 0  # if not 0, a shorter limit than the communicator's own
         self.lock, self.finish_lock = threading.Lock(), threading.RLock()
-        self.pending = {}  # handle -> Work, in order of submission: tensors of operations in flight
+        self.pending = {}  # the works in flight, oldest first: they keep their tensors alive
         self.coalesced = None  # list of works between start_coalescing and end_coalescing
-        self.closing = (
-            False  # close() was called; it succeeds when the last tensor in the pool has died
-        )
-        self.watched = False  # a future hangs on some operation
+        # close() was called. It succeeds when the last tensor in the pool has died.
+        self.closing = False
+        self.watched = False  # a future was asked for, so a thread may still run its functions
         self.sequence = 0
-        # objects with units or pools on this communicator: closed before it is
+        # These objects have units or pools on this communicator, and are closed before it.
         self.dependents = []
         self.pool = Pool(self)
         self.device_pools, self._sides = {}, {}  # by device
-        self._over = self.done('', None)  # the value that a call that waited returns
+        self._over = self.done('', None)  # the result of a blocking call
         self._out = ctypes.c_void_p()
         self._out_reference = ctypes.byref(self._out)
-        self._state = ctypes.c_int()  # a status that lasts: threads may share it
+        # The result does not change once it is an error, so threads may share this variable.
+        self._state = ctypes.c_int()
         _live.add(self)
 
     def submit(
@@ -165,10 +162,11 @@ class Communicator:
         in_order=True,
         lock=None,
     ):
-        """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over;
-        `result`: the future's value; `finish`: the step after it; `in_order`: it is a collective,
-        which all ranks issue in one order; `lock`: held meanwhile in place of the communicator's.
-        On tensors of a GPU it goes to a stream, and nothing waits for it here."""
+        """Issues function(*arguments, comm, stream, work). `keep` is what must live until the
+        operation is over, `result` the future's value, and `finish` a last step in Python.
+        `in_order` means that it is a collective, which all ranks issue in one order. `lock` is held
+        during the call instead of the communicator's lock. An operation on tensors of a GPU goes to
+        a stream, and nothing waits for it here."""
         if in_order:
             await_turn()
         device = streams.device_of(keep)
@@ -184,9 +182,9 @@ class Communicator:
                 blocking,
                 in_order,
             )
-        self.check_alive(
-            call
-        )  # a rank that comes late finds what the others sent before they gave up
+        # On the host a rank that comes late to a failed communicator finds the error here, and not
+        # what the others sent before they gave up.
+        self.check_alive(call)
         if lock is None:
             with self.lock:
                 status = function(*arguments, self.handle, None, self._out_reference)
@@ -197,7 +195,7 @@ class Communicator:
                 out = ctypes.c_void_p()
                 status = function(*arguments, self.handle, None, ctypes.byref(out))
                 handle = out.value
-        coalesced = self.coalesced if in_order else None  # messages are added by who sends them
+        coalesced = self.coalesced if in_order else None  # a message is added by its sender
         blocking = blocking and coalesced is None
         if status == c.IN_PROGRESS and blocking:
             status = c.lib.fsccl_work_wait(
@@ -245,22 +243,23 @@ class Communicator:
         return work
 
     def drain(self, device):
-        """Waits for what the current stream and the communicator's own were given on a device."""
+        """Waits for what the current stream and the communicator's own stream on a device were
+        given."""
         with self.lock:
             side = self._side(device)
             side.begin()
             side.finish()
 
     def check_alive(self, call):
-        """A stream comes free when a rank has died, and what it then did is worth nothing: so
-        whoever waits asks."""
+        """Raises the error of a communicator that has failed. Streams go on after a rank has died,
+        but what they then compute is worthless. So a wait for a stream checks this."""
         status = self.state()
         if status < 0:
             raise self.failure(status, call)
 
     def _in_flight(self, work):
         pending = self.pending
-        if pending:  # a work that was never waited for leaves here
+        if pending:  # a complete work that nobody waits for is released here
             with self.finish_lock:
                 oldest = next(iter(pending.values()), None)
             if oldest is not None:
@@ -270,8 +269,8 @@ class Communicator:
         return work
 
     def pool_of(self, device):
-        """The pool of tensors on `device`. A device's is made here, at the same place on all
-        ranks."""
+        """Returns the pool of tensors on `device`. A GPU's pool is made here, which all ranks do at
+        the same place in their order of collectives."""
         if not streams.on_gpu(device):
             return self.pool
         pool = self.device_pools.get(device)
@@ -286,9 +285,9 @@ class Communicator:
         return works[0] if len(works) == 1 else Together(works)
 
     def late(self, call, milliseconds, again):
-        """The error of an operation that is not over after so long. `again`: the caller may wait
-        again. If not, it was the group's limit, and the group ends: the other ranks have an error,
-        too."""
+        """Returns the error of an operation that is not complete after `milliseconds`. `again` says
+        that the caller may wait again. Otherwise the limit was the group's, and the group is
+        aborted so that the other ranks get an error, too."""
         if not again:
             self.abort()
         advice = (
@@ -304,7 +303,7 @@ class Communicator:
         )
 
     def wait(self, handle, call, milliseconds=0):
-        """Waits at most `milliseconds` (0: what the group allows)."""
+        """Waits for an operation, at most `milliseconds` (0: as long as the group allows)."""
         limit = milliseconds if milliseconds > 0 else self.limit_ms
         status = c.lib.fsccl_work_wait(handle, min(limit, _SLICE_MS) if limit else _SLICE_MS)
         if status == c.OK:
@@ -338,8 +337,8 @@ class Communicator:
         return error
 
     def split(self, color, key, timeout, name, ranks):
-        """The part of this communicator with `color`, None for a color of None. Collective over all
-        its ranks."""
+        """Returns the communicator of the ranks that give the same `color`, or None if it is None.
+        Collective over all ranks of this communicator."""
         config, handle = _config(timeout, name), ctypes.c_void_p()
         await_turn()
         with self.lock:
@@ -359,8 +358,8 @@ class Communicator:
         )
 
     def subset(self, timeout, name, ranks):
-        """The communicator of some global ranks, of which this is the default group's. Called by
-        those ranks; any thread."""
+        """Returns the communicator of some global ranks. This communicator must be the default
+        group's. Only those ranks call it, from any thread."""
         members = (ctypes.c_int * len(ranks))(*ranks)
         tag = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], 'little')
         config, handle = _config(timeout, name), ctypes.c_void_p()
@@ -376,8 +375,9 @@ class Communicator:
         return Communicator(handle.value, rank, len(ranks), timeout, name, ranks)
 
     def survivors(self, timeout):
-        """The communicator of the ranks that live, by agreement of these, and which ranks of this
-        one they are. Collective over them; ends this communicator's operations."""
+        """Returns a communicator of the ranks that are alive, on which these ranks agree, and the
+        numbers that these ranks have in this communicator. Collective over them. It ends the
+        operations of this communicator."""
         config, handle = _config(timeout, f'survivors of {self.name}'), ctypes.c_void_p()
         c.check(c.lib.fsccl_comm_abort(self.handle))
         status = c.lib.fsccl_comm_shrink(self.handle, ctypes.byref(config), ctypes.byref(handle))
@@ -396,7 +396,7 @@ class Communicator:
         ), left
 
     def state(self):
-        """The status that ended the communicator, or OK."""
+        """Returns the status that ended the communicator, or OK."""
         status = c.lib.fsccl_comm_async_error(self.handle, self._state)
         return status if status < 0 else self._state.value
 
@@ -405,8 +405,8 @@ class Communicator:
             c.lib.fsccl_comm_abort(self.handle)
 
     def close(self, wait=True):
-        """Ends the communicator, as soon as no tensor lives in its pool. `wait`: for operations
-        that nobody waited for."""
+        """Ends the communicator, or marks it to end when the last tensor in its pool dies. With
+        `wait` it first waits for operations that nobody waited for."""
         if not self.handle:
             return
         self.closing = True
@@ -414,13 +414,13 @@ class Communicator:
             try:
                 work.wait()
             except c.FscclError:
-                break  # the communicator has failed: there is nothing more to wait for
+                break  # the communicator has failed, so nothing is left to wait for
         for side in self._sides.values() if wait else ():
             side.finish()
         for dependent in self.dependents:
             dependent.close()
         if not self.lock.acquire(blocking=wait):
-            return  # from a finalizer, inside another close()
+            return  # this is a finalizer that runs inside another close()
         try:
             pools = [self.pool, *self.device_pools.values()]
             if (
@@ -439,9 +439,9 @@ class Communicator:
 
 @atexit.register
 def _close_all():
-    # Threads must not call into an interpreter that has gone, which ends the process from within
-    # torch: futures are completed now or fail, and what is hung on them has run, unless that waits
-    # for something that never comes.
+    # A thread that calls into an interpreter which has ended would end the process from within
+    # torch. So futures complete or fail now, and the functions hung on them run, unless one of
+    # these waits for something that never happens.
     for comm in list(_live):
         comm.close(wait=False)
         if comm.handle and comm.watched:

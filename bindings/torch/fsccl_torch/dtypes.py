@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates torch's dtypes and reduction operators to FSCCL.
+"""Translates torch's dtypes and reduction operators to FSCCL's.
 
-A dtype is moved as (code, elements): complex numbers are pairs of reals, fp8 formats that FSCCL
-does not know are bytes. A reduction that FSCCL has not (the bitwise operators on integers,
-arithmetic on fp8) is reduced in torch over the gathered contributions, in rank order as FSCCL does
-it; `combine` is then the function.
+A dtype is moved as (code, elements): a complex number is two reals, and an fp8 format that FSCCL
+does not know is bytes. FSCCL does not have all reductions: bitwise operators on integers and
+arithmetic on fp8 are missing. For these FSCCL gathers the contributions, and torch reduces them in
+rank order, which is FSCCL's order; `combine` is the function that does it.
 """
 
 import functools
@@ -52,12 +52,8 @@ for _name in ('float8_e4m3fnuz', 'float8_e5m2fnuz', 'float8_e8m0fnu', 'float4_e2
     if hasattr(torch, _name):
         MOVED[getattr(torch, _name)] = (c.UINT8, 1)
 
-FLOATS = (
-    torch.float32,
-    torch.bfloat16,
-    torch.float16,
-    torch.float64,
-)  # types that have gradients
+# These types can have gradients.
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 _KINDS = {
     _Kind.SUM: c.OP_SUM,
@@ -67,7 +63,7 @@ _KINDS = {
     _Kind.PRODUCT: c.OP_PROD,
     _Kind.PREMUL_SUM: c.OP_PREMUL_SUM,
 }
-_LOGICAL = {_Kind.BAND: c.OP_MIN, _Kind.BOR: c.OP_MAX}  # operators of booleans
+_LOGICAL = {_Kind.BAND: c.OP_MIN, _Kind.BOR: c.OP_MAX}  # these serve for booleans
 _BITWISE = {
     _Kind.BAND: torch.bitwise_and,
     _Kind.BOR: torch.bitwise_or,
@@ -85,18 +81,17 @@ _ARITHMETIC = {
 
 class Reduction(NamedTuple):
     code: int  # FSCCL's number of the dtype
-    per: int  # FSCCL elements per torch element
+    per: int  # FSCCL's elements for one of torch
     op: c.Op
-    combine: object = None  # rows of contributions -> result; FSCCL then only moves
+    combine: object = None  # makes the result of the rows of contributions, which FSCCL only moves
 
 
 def reduction(reduce_op, dtype):
-    """How `dtype` is reduced with `reduce_op`. TypeError if it cannot be."""
+    """Returns how `dtype` is reduced with `reduce_op`. Raises TypeError if it cannot be."""
     kind = reduce_op.op
     if kind == _Kind.PREMUL_SUM:
-        return _with_factor(
-            dtype, float(reduce_op.__getstate__()[1])
-        )  # it has no name before torch 2.14
+        # The factor has no name before torch 2.14.
+        return _with_factor(dtype, float(reduce_op.__getstate__()[1]))
     return _reduction(kind, dtype)
 
 
@@ -134,7 +129,7 @@ def _combine_bitwise(combine, rows):
 
 
 def _combine_wide(kind, rows, factor=1.0):
-    """fp8: in fp32, rounded once."""
+    """Combines fp8 contributions in fp32, and rounds once."""
     wide = rows.to(torch.float32)
     if factor != 1.0:
         wide *= factor

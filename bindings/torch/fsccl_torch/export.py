@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module as `fsccl-info forecast` and fsccl_forecast() take it: what a token costs, by unit.
+"""Describes a module for `fsccl-info forecast` and fsccl_forecast(): what a token costs in each
+unit.
 
-The module is on the meta device, so nothing is allocated or computed: operations come from torch's
-own counter, activations from the tensors that autograd saves.
+The module is on the meta device, so nothing is allocated or computed. Operations are counted by
+torch's own counter, activations by the tensors that autograd saves.
 """
 
 import json
@@ -14,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def _default_units(module):
-    """The elements of the module lists that lie in no other unit, as FSDP is applied to layers."""
+    """Returns the elements of module lists that are not inside another unit, as FSDP is applied to
+    layers."""
     names = []
     for name, child in module.named_modules():
         inside = any(name.startswith(unit + '.') for unit in names)
@@ -38,8 +40,8 @@ def _tensors(value):
 
 
 class _Activations:
-    """Bytes of what a forward pass saves, and of what comes into each unit; each storage counts
-    once."""
+    """Counts the bytes that a forward pass saves, and those that enter each unit. Each storage
+    counts once."""
 
     def __init__(self, module, units):
         self.module, self.units = module, units
@@ -47,7 +49,7 @@ class _Activations:
         self.inputs = dict(self.saved)
         self._inside, self._seen, self._came = [''], set(), set()
         self._parameters = {_storage(value) for value in [*module.parameters(), *module.buffers()]}
-        self._kept = []  # while they are counted, so that no storage takes the place of another
+        self._kept = []  # lives until all are counted, so that no storage reuses another's address
 
     def _pack(self, tensor):
         self._add(tensor, self.saved, self._seen, self._inside[-1])
@@ -87,13 +89,14 @@ class _Activations:
                 hook.remove()
 
     def put_out(self, outputs):
-        """The module's outputs stay for the loss."""
+        """Counts the module's outputs, which stay for the loss."""
         for tensor in _tensors(outputs):
             self._add(tensor, self.saved, self._seen, '')
 
 
 def _flops(module, units, args):
-    """The figures of a forward pass: by unit, and of all that is in none."""
+    """Returns the operations of a forward pass: those of each unit, and under '' those outside of
+    units."""
     with FlopCounterMode(display=False) as counter:
         module(*args)
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
@@ -106,25 +109,26 @@ def _flops(module, units, args):
 def export_model(
     module, inputs=_tokens, *, sequence=2048, batch=1, units=None, name=None, path=None
 ):
-    """Describes a module for `fsccl-info forecast` and fsccl_forecast(), as a dict, and in the file
-    `path` if that is given.
+    """Describes a module for `fsccl-info forecast` and fsccl_forecast(). Returns a dict, and writes
+    it to the file `path` if that is given.
 
-    module    on the meta device (`with torch.device("meta"): ...`), in the types that compute; it
-              is run forward three times
-    inputs    a function of (batch, sequence) that gives the arguments of forward(), on the meta
-              device; else token ids
-    sequence  tokens: activations are those of this length, operations are told apart by it and by
-              half of it
-    batch     sequences of a run
-    units     names of the submodules that FSDP gathers together, each alone; else the elements of
-              module lists. Parameters in none are the root
-    name      of the model; else the module's class
+    module    must be on the meta device (`with torch.device("meta"): ...`), in the types in which
+              it computes; it is run forward three times
+    inputs    a function of (batch, sequence) that returns the arguments of forward() on the meta
+              device; the default returns token ids
+    sequence  the length in tokens. Activations are those of this length. Operations are counted at
+              this length and at half of it, to find those that grow with the length
+    batch     the number of sequences of a run
+    units     names of the submodules that FSDP gathers, each as a unit of its own; the default is
+              the elements of module lists. Parameters outside of these are the root's
+    name      the model's name; the default is the module's class
 
-    Each unit has its parameters' names and shapes and, of a token, "forward_flops",
-    "forward_flops_per_context" (times the length), "activation_bytes" (what autograd saves, and
-    what the module returns) and "checkpoint_bytes" (what comes into the unit: all that stays of it
-    with checkpointing). Parameters that are shared belong to the first unit that has them. Raises
-    ValueError where the module is not on the meta device or a name is no submodule's.
+    Each unit has the names and shapes of its parameters and these figures per token:
+    "forward_flops", "forward_flops_per_context" (to be multiplied by the length),
+    "activation_bytes" (what autograd saves; for the root also what the module returns) and
+    "checkpoint_bytes" (what enters the unit, which is all that stays of it with checkpointing).
+    Shared parameters belong to the first unit that has them. Raises ValueError if the module is not
+    on the meta device, or if a name is not one of a submodule.
     """
     for key, value in module.named_parameters():
         if not value.is_meta:
@@ -167,8 +171,8 @@ def export_model(
 
 
 def _units(module, names):
-    """The root first, then the units in the order of the module; parameters by the unit that has
-    them first."""
+    """Returns the units, first the root and then the others in the order of the module. Each
+    parameter belongs to the first unit that has it."""
     params = {'root': [], **{name: [] for name in names}}
     for key, value in module.named_parameters():
         owner = next((name for name in names if key.startswith(name + '.')), 'root')

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 (torch.distributed.fsdp.fully_shard) with fused communication:
+"""This module gives FSDP2 (torch.distributed.fsdp.fully_shard) fused communication: call
 `fsccl_torch.fsdp2.enable(model)` after fully_shard.
 
-Stock FSDP2 packs a layer's shards, gathers, copies the result out into the parameters, and in
-backward concatenates the gradients, reduces, divides and casts. Here each rank writes its shards,
-cast, to their final place in a slot that the ranks of the host share; the parameters are views of
-it. Each rank publishes of its gradients only what others need, and one pass sums all ranks' parts,
-scales, casts and accumulates. A gather is submitted where FSDP2 starts it and waited for where
-FSDP2 uses it, so prefetching hides the wait. Gradients are reduced in buckets as autograd produces
-them; each reduction is waited for at the next. On GPUs a group's gather goes to FSDP2's all-gather
-stream and its reduction, one for the group, to the reduce-scatter stream; events order them as they
-order FSDP2's own, and the host waits for nothing.
+Stock FSDP2 packs a layer's shards, gathers them, and copies the result out into the parameters. In
+backward it concatenates the gradients, reduces, divides and casts them. Here each rank casts its
+shards and writes them to their final place in a slot that the ranks of the host share, and the
+parameters are views of the slot. Each rank publishes only those parts of its gradients that other
+ranks need, and one pass sums the parts of all ranks, scales, casts and accumulates.
 
-FSDP2 itself is unchanged: its state machine calls three functions of its own, found by name in its
-modules, and these go to a Group when the parameters belong to one. Whatever a Group cannot carry
-takes the stock path over the process group, announced once.
+A gather is submitted where FSDP2 starts it and waited for where FSDP2 uses it, so prefetching hides
+the wait. Gradients are reduced in buckets as autograd produces them, and each reduction is waited
+for when the next one begins. On GPUs a group's gather runs on FSDP2's all-gather stream, and one
+reduction for the whole group on its reduce-scatter stream. Events order these as they order FSDP2's
+own operations, and the host waits for nothing.
+
+FSDP2 itself is unchanged. Its state machine calls three functions of its own, which it finds by
+name in its modules. enable() replaces these names, and the replacements hand the call to a Group
+when the parameters belong to one. A call that the Group cannot carry takes the stock path over the
+process group, and the log says so once.
 """
 
 import os
@@ -40,38 +43,42 @@ def enable(
     gather_codec: str | None = None,
     reduce_codec: str | None = None,
 ) -> torch.nn.Module:
-    """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model.
-    Call it after fully_shard, on all ranks. Its numbers are those of FSDP2 without it: bit for bit
-    in shard groups of 2 ranks, up to the order of summation beyond.
+    """Switches the fused path on for every FSDP2 parameter group in `model`, and returns the model.
+    Call it after fully_shard, on all ranks. Results are those of FSDP2 without it: bit for bit in
+    shard groups of 2 ranks, and up to the order of summation in larger ones.
 
     keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward
-    and backward, where the backward gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by
-    default (reshard_after_forward=True then frees as ever).
+    and backward, so that the gather of backward moves nothing for them. None means
+    FSCCL_TORCH_KEEP_BYTES, whose default is 0: then reshard_after_forward=True frees all of them.
 
     keep_frozen_bytes: up to so many bytes of parameters that need no gradient at the first gather
-    stay gathered until an optimizer has written to other parameters on the process group: so
-    micro-batches of a step gather them once. A write to them that changes their version is seen at
-    once, one through `.data` not before that. None: FSCCL_TORCH_KEEP_FROZEN_BYTES, by default all
-    in host memory, where a host has one copy, and none on a GPU, where each rank has one. The pool
-    gives them up before it runs out of memory. 0: they are gathered as all others.
+    stay gathered until an optimizer has written to other parameters on the process group. So the
+    micro-batches of a step gather them once. A write to them that changes their version is noticed
+    at the next gather; a write through `.data` is not noticed before the optimizer's step. None
+    means FSCCL_TORCH_KEEP_FROZEN_BYTES. Its default keeps all of them in host memory, where a host
+    has one copy, and none on a GPU, where each rank has one. The pool gives them up before it runs
+    out of memory. With 0 they are gathered like all others.
 
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
-    without loss (docs/codecs.md); each host then keeps a copy of them. It declines where the link is
-    too fast for it, which "delta-always" does not. "int8", "fp8" and "mxfp8"
-    send 8 bits an element, with a loss whose bound docs/codecs.md states. Groups whose parameters
-    are not gathered in 16 bits ("delta") or in 16 or 32 (the others), or lie on a GPU, go without.
-    None: FSCCL_TORCH_GATHER_CODEC, none by default. The same on all ranks.
+    without loss (docs/codecs.md); each host then keeps a copy of them. It sends plain parameters
+    where the link is so fast that coding would cost time; "delta-always" codes even there. "int8",
+    "fp8" and "mxfp8" send 8 bits an element, with a loss whose bound docs/codecs.md states. The
+    codec is not used for groups on a GPU, nor for groups whose parameters are gathered in other
+    types than 16 bits ("delta") or 16 or 32 bits (the others). None means FSCCL_TORCH_GATHER_CODEC,
+    which is empty by default: no codec. All ranks give the same value.
 
     reduce_codec: "bf16", "int8" and "int4" send the gradients that ranks have for other hosts in
     16, 8 or 4 bits an element, with a loss (docs/codecs.md). With "-feedback" behind the name a
-    rank adds what a step lost to the next step's gradients, which takes 4 bytes for each element
-    that the rank sends; take a loss scale that changes off before. Groups whose gradients lie on a
-    GPU, or are not fp16, bf16 or fp32, go without. HSDP's sum over replicas goes without. None:
-    FSCCL_TORCH_REDUCE_CODEC, none by default. The same on all ranks.
+    rank adds what one step lost to the next step's gradients, which takes 4 bytes for each element
+    that the rank sends. The loss is in units of the gradients, so do not use it with a loss
+    scale that changes, unless you divide by the scale before gradients are reduced. The codec is
+    not used for groups on a GPU, for gradients other than fp16, bf16 or fp32, nor for HSDP's sum
+    over replicas. None means FSCCL_TORCH_REDUCE_CODEC, which is empty by default: no codec. All
+    ranks give the same value.
 
-    fsdp2_switches.py lists what stays with stock FSDP2, which is logged once for each reason;
-    report() tells it for each group. All groups stay with it where this torch has not the seams
-    that are known here."""
+    Some groups stay with stock FSDP2, for reasons that fsdp2_switches.py lists. Each reason is
+    logged once, and report() gives it for each group. All groups stay with it if this version of
+    torch has changed the functions that are replaced here."""
     if keep_bytes is None:
         keep_bytes = int(os.environ.get('FSCCL_TORCH_KEEP_BYTES', '0'))
     if keep_frozen_bytes is None and 'FSCCL_TORCH_KEEP_FROZEN_BYTES' in os.environ:
@@ -99,10 +106,10 @@ def enable(
 
 
 def codec(model):
-    """Counts what the codecs of `model` have done so far on this rank, added up
-    (fsccl_codec_report_t): a dict of gathers, coded, plain, declined, mended, plain_bytes,
-    sent_bytes; of block codecs blocks, exact_blocks, audited_blocks, beyond_bound and max_error; of
-    codecs of reductions reductions, reduce_plain_bytes and reduce_sent_bytes. Does not
+    """Adds up what the codecs of `model` have done so far on this rank (fsccl_codec_report_t). The
+    result is a dict of gathers, coded, plain, declined, mended, plain_bytes and sent_bytes; for
+    block codecs also blocks, exact_blocks, audited_blocks, beyond_bound and max_error; for codecs
+    of reductions also reductions, reduce_plain_bytes and reduce_sent_bytes. Does not
     communicate."""
     groups = (
         group_of(group.fsdp_params)
@@ -115,8 +122,8 @@ def codec(model):
 
 
 class GroupReport(NamedTuple):
-    """A parameter group. `gathers` and `reduces` are None where its gather, or its reduction, is
-    fused, else why it is not."""
+    """Reports on one parameter group. `gathers` is None if its gather is fused, and otherwise says
+    why it is not; `reduces` does the same for its reduction."""
 
     name: str
     gathers: str | None
@@ -135,15 +142,15 @@ class GroupReport(NamedTuple):
 
 
 class Report(list):
-    """Reports a model's parameter groups, a GroupReport each; as text a line each."""
+    """A list with a GroupReport for each parameter group of a model. Its text has a line for each."""
 
     def __str__(self):
         return '\n'.join(str(group) for group in self)
 
 
 def report(model: torch.nn.Module) -> Report:
-    """Which parameter groups of `model` are fused, and why others are not, as the last gather and
-    the last reduction of each found it on this rank. Does not communicate."""
+    """Tells which parameter groups of `model` are fused, and why others are not, as this rank found
+    at the last gather and the last reduction of each. Does not communicate."""
     found = Report()
     for state in _states(model):
         for group in versions.groups_of(state):
@@ -164,7 +171,7 @@ def report(model: torch.nn.Module) -> Report:
 
 
 def _states(model: torch.nn.Module) -> list[Any]:
-    """The states of FSDP2 in a model, each once; several modules may share one."""
+    """Returns the FSDP2 states in a model, each once, though several modules may share one."""
     return list(
         dict.fromkeys(
             module._get_fsdp_state() for module in model.modules() if isinstance(module, FSDPModule)
@@ -175,7 +182,8 @@ def _states(model: torch.nn.Module) -> list[Any]:
 # --------------------------------------------------------------------------------------------------
 # seams ----
 
-# Names what is replaced, and the parameters of it that are used here; the first two come first.
+# The functions of FSDP2 that are replaced, and the names of those of their parameters that are used
+# here. The first two parameters must come first.
 _SEAMS = {
     'foreach_all_gather': (
         'fsdp_params',
@@ -198,7 +206,7 @@ _stock: dict[str, Any] = {}
 
 
 def _missing_seams() -> str | None:
-    """The name of a seam that this torch has not, or None."""
+    """Returns the name of something that this torch does not have as it is used here, or None."""
     for name, parameters in _SEAMS.items():
         function = _stock.get(name, getattr(_param_group, name, None))
         names = versions.argument_names(function) if function else ()
@@ -236,7 +244,7 @@ def _all_gather(fsdp_params, group, *arguments, **keywords):
 
 
 def _given(name, arguments, keywords):
-    """The arguments of a seam behind the first two, by their names."""
+    """Returns the arguments behind the first two of a replaced function, by their names."""
     return dict(zip(versions.argument_names(_stock[name])[2:], arguments), **keywords)
 
 
@@ -265,13 +273,13 @@ def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
     else:
         ours.reduce(fsdp_params, unsharded_grads, factor)
         event = stream.record_event()
-    unsharded_grads.clear()  # its owner: what is in flight holds them
+    unsharded_grads.clear()  # FSDP2 owns this list; the reduction in flight keeps the tensors
     return versions.reduced(ours.fsdp, event, stream)
 
 
 def _flush_after_backward(state, groups):
-    """FSDP2 finalizes its groups after the last backward; one that is not the last must leave its
-    gradients, too."""
+    """Makes sure that each backward leaves its gradients in the parameters. FSDP2 finalizes its
+    groups only after the last backward of several."""
     stock = state._root_post_backward_final_callback
     if getattr(stock, '_fsccl', False):
         return

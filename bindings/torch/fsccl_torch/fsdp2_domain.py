@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state that the groups of FSDP2 on one communicator share. It keeps none of them: a group
-lives as long as its model."""
+"""The state that the groups of FSDP2 on one communicator share. It holds no reference to a group
+that would keep it alive: a group lives as long as its model."""
 
 import weakref
 
@@ -8,8 +8,7 @@ from . import streams
 
 
 class Domain:
-    """The state that the groups on one communicator share: the reduction in flight, and where a
-    step of training begins."""
+    """Knows the reduction in flight on one communicator, and where each step of training begins."""
 
     def __init__(self, comm):
         self.comm, self.groups = comm, weakref.WeakSet()
@@ -23,7 +22,8 @@ class Domain:
 
     @classmethod
     def of(cls, comm):
-        """The Domain of a communicator, made at first use and closed with it."""
+        """Returns the Domain of a communicator. It is made at first use and closed with the
+        communicator."""
         known = next(
             (dependent for dependent in comm.dependents if isinstance(dependent, cls)), None
         )
@@ -37,17 +37,17 @@ class Domain:
             group.close()
 
     def mark_step(self, group):
-        """The pool plans a step from the one before. A step begins where a group is gathered for
-        forward again: a rule that gives the same answer on all ranks, whatever else one of them
-        does alone."""
+        """Tells the pool where a step begins, because the pool plans each step from the one before.
+        A step begins when some group is gathered for forward a second time. This rule gives the
+        same answer on all ranks, whatever else one of them does alone."""
         if group in self._gathered:
             self.comm.pool_of(group.fsdp.device).step()
             self._gathered.clear()
         self._gathered.add(group)
 
     def trained(self, device):
-        """An object that is another one as soon as anything was written to shards on `device`, by
-        their versions; None where nothing is trained."""
+        """Returns an object that stays the same until something is written to shards on `device`,
+        as their versions show. Returns None if nothing is trained."""
         versions, known = self.comm.pool_of(device).versions(), self._versions.get(device)
         if versions == known:
             return known
@@ -55,23 +55,23 @@ class Domain:
         return versions
 
     def take_back(self, device):
-        """Ends the units of models that are gone on all ranks. Collective, and with them a step
-        ends: none of what was gathered in it may ever come again."""
+        """Ends the units of models that are gone on all ranks. Collective. If there were any, the
+        pool's step ends too, because what was gathered in it may never be gathered again."""
         self.flush()
         if self.comm.pool_of(device).take_back():
             self.comm.pool_of(device).step()
             self._gathered.clear()
 
     def gathering(self, device):
-        """A stream for the gathers that a program asks for itself."""
+        """Returns the stream for gathers that the program asks for itself."""
         if self._stream is None:
             self._stream = streams.cuda.new_stream(device)
         return self._stream
 
     def hold(self, device, grads, event):
-        """Gradients live until the next reduction, or the end of backward: then the current stream
-        waits for `event`, the end of theirs. Backward made them there, and may have their memory
-        back behind that."""
+        """Keeps gradients alive until the next reduction or the end of backward. let_go() then
+        makes the current stream wait for `event`, which follows their last use. Backward allocated
+        them on that stream, so their memory may be reused on it after the wait."""
         self.let_go(device)
         self._held, self._event = list(grads), event
 
@@ -81,7 +81,7 @@ class Domain:
         self._held = self._event = None
 
     def flush(self, keep=True):
-        """Ends the reduction in flight; not `keep`: its results are not wanted."""
+        """Ends the reduction in flight. If not `keep`, its results are dropped."""
         reduction, self.reducing = self.reducing, None
         if reduction is not None:
             reduction.finish(keep)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gather of an FSDPParamGroup by units: submitted, opened, closed.
+"""The gather of an FSDPParamGroup by units: it is submitted, opened and closed.
 
-A group has one unit, or two where some of its parameters are frozen: these stay gathered, in a unit
-of their own, until something on the communicator was trained. A step of an optimizer is where
-programs also write to frozen parameters (a teacher that follows its student), and the version
-counters of tensors show it, except for writes through `.data`.
+A group has one unit, or two if some of its parameters are frozen. The frozen ones stay gathered, in
+a unit of their own, until something on the communicator was trained: an optimizer's step is where
+programs also write to frozen parameters (for example a teacher that follows its student). The
+version counters of tensors show such writes, except for writes through `.data`.
 """
 
 from typing import NamedTuple
@@ -19,8 +19,8 @@ from .fsdp2_reduction import unit_shape
 from .stats import count_bytes
 from .unit import Parameters, SlotView, Users
 
-_ALIGNMENT = 64  # bytes, of each parameter in a slot
-_WORTH_A_UNIT = 64 << 10  # bytes of frozen parameters: fewer are gathered with the others
+_ALIGNMENT = 64  # bytes; each parameter in a slot begins at a multiple of it
+_WORTH_A_UNIT = 64 << 10  # if there are fewer bytes of frozen parameters, they get no unit
 
 
 class Settings(NamedTuple):
@@ -32,7 +32,8 @@ class Settings(NamedTuple):
     reduce_codec: str | None
 
     def keeps_frozen(self, so_far, more, on_gpu):
-        """Returns whether `more` bytes of frozen parameters stay gathered beside those `so_far`."""
+        """Returns whether `more` bytes of frozen parameters stay gathered, when `so_far` bytes
+        already do."""
         limit = 0 if on_gpu else None
         if self.keep_frozen_bytes is not None:
             limit = self.keep_frozen_bytes
@@ -40,8 +41,8 @@ class Settings(NamedTuple):
 
 
 def gathers_of(fsdp, comm, domain, settings, on_gpu):
-    """A Gather of all parameters of an initialized group, or one of its frozen ones and one of the
-    others."""
+    """Returns the Gathers of an initialized group: one of all parameters, or one of the frozen ones
+    and one of the others."""
     params, wire = (
         fsdp.fsdp_params,
         fsdp.fsdp_params[0].param_dtype or fsdp.fsdp_params[0].orig_dtype,
@@ -62,8 +63,8 @@ def _bytes(param, dtype):
 
 
 class Gather:
-    """Parameters of a group that one unit gathers. `frozen_bytes`: so much of them, all, stays
-    gathered."""
+    """The gather of some parameters of a group by one unit. If `frozen_bytes` is not 0, all of them
+    are frozen and stay gathered, and they take so many bytes."""
 
     def __init__(self, fsdp, params, comm, domain, settings, frozen_bytes=0):
         wire = params[0].param_dtype or params[0].orig_dtype
@@ -76,7 +77,7 @@ class Gather:
         self._places = self._present_places()
         if self.frozen:
             keep, budget, codec = c.KEEP_ALWAYS, 0, None
-        else:  # the pool counts what is kept of frozen ones, too
+        else:  # the pool's budget also counts what is kept of frozen parameters
             keep = c.KEEP_BUDGET if settings.keep_bytes else c.KEEP_NONE
             budget = settings.keep_bytes + comm.pool_of(fsdp.device).frozen_bytes()
             codec = gather_codec(settings.gather_codec, wire, streams.on_gpu(fsdp.device))
@@ -100,13 +101,14 @@ class Gather:
         self.forget()
 
     def forget(self):
-        """The bytes that the unit has kept are of an earlier step."""
+        """Makes the next gather move all bytes, because those that the unit has kept are of an
+        earlier step."""
         self._versions = self._trained = None
 
     def issue(self, state):
         """Submits the gather."""
         places = self._present_places()
-        if places != self._places:  # a checkpoint loaded by assignment, a model moved
+        if places != self._places:  # a checkpoint was loaded by assignment, or the model moved
             self._shards = [param._sharded_param_data for param in self._params]
             self.unit.set_shards(self._shards)
             self.unit.watch([param.sharded_param for param in self._params])
@@ -122,9 +124,10 @@ class Gather:
         return [(id(p.sharded_param), p._sharded_param_data.data_ptr()) for p in self._params]
 
     def _is_changed(self, state):
-        """Returns whether the shards have to be gathered even where the slot was kept. A write
-        through .data leaves no trace in a version: so the bytes that forward gathered serve
-        backward, and frozen ones also forward as long as nothing was trained."""
+        """Returns whether the shards must be gathered even if the slot was kept. A write through
+        `.data` leaves no trace in a version. Therefore kept bytes are used in two cases only: those
+        that forward gathered serve backward, and frozen ones serve forward as long as nothing was
+        trained."""
         versions = self.unit.versions()
         before, self._versions = self._versions, versions
         if state == TrainingState.PRE_BACKWARD:
@@ -146,22 +149,22 @@ class Gather:
             view.close()
 
     def reshard(self, stream=None):
-        """Gives the slot back, on a GPU where `stream` has read it."""
+        """Gives the slot back. On a GPU it may be reused after what `stream` was given so far."""
         if stream is not None:
             self.unit.use(stream)
         self.unit.reshard()
 
 
 def _view(param, wire, ranks, device, users):
-    """Ranks' parts follow each other in the slot. Cut along another dimension than the first they
-    are put together in memory of this rank's own, as FSDP2 does (which requires even parts
-    there)."""
+    """Makes the SlotView of a parameter. The parts of the ranks follow each other in the slot. If
+    the parameter is cut along another dimension than the first, _assemble() puts the parts together
+    in this rank's own memory, as FSDP2 does, which requires even parts in this case."""
 
     def empty(size):
         return torch.empty(size, dtype=wire, device=device)
 
     with torch.inference_mode(False):  # a model may be evaluated under it before it is trained
-        if not param.all_gather_outputs:  # as FSDP2 makes it, which may have to gather, too
+        if not param.all_gather_outputs:  # made as FSDP2 makes it, which may gather this one, too
             param.all_gather_outputs = [empty(param._sharded_param_data.numel() * ranks)]
         along_first = param.fsdp_placement.dim == 0
         return SlotView(
@@ -172,7 +175,8 @@ def _view(param, wire, ranks, device, users):
 
 
 def _assemble(parts, param):
-    """Puts the parts of a parameter that is cut along another dimension side by side."""
+    """Puts the parts of a parameter that is cut along another dimension than the first side by
+    side."""
     param.alloc_all_gather_outputs()
     whole, dim = param.all_gather_outputs[0], param.fsdp_placement.dim
     shape = list(param.sharded_size)

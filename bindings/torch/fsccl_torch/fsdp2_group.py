@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An FSDPParamGroup of FSDP2 on a unit: Group does what FSDP2's state machine asks for in fsdp2.py
-(submit a gather, open it, close it, reduce).
+"""Group carries out on a unit what FSDP2's state machine asks of an FSDPParamGroup (fsdp2.py):
+submit a gather, open it, close it, reduce.
 
-Each operation is collective: every decision here comes out alike on all ranks. It may depend on the
-program and on what FSDP2 does, never on addresses, timing or what one rank does alone.
+All these operations are collective, so every decision here must be the same on all ranks. It may
+depend on the program and on what FSDP2 does, but not on addresses, on timing or on what one rank
+does alone.
 """
 
 import collections
@@ -25,11 +26,11 @@ from .fsdp2_gather import gathers_of
 from .fsdp2_reduction import Reduction
 
 _log = logging.getLogger('fsccl_torch')
-_BUCKET_BYTES = (
-    16 << 20
-)  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
-# Methods of FSDPParamGroup that go to those of the same names here, which get the stock one as
-# their first argument.
+# Gradients of about so many bytes are reduced together. Smaller buckets would wait for peers more
+# often, larger ones would keep more memory.
+_BUCKET_BYTES = 16 << 20
+# These methods of an FSDPParamGroup are replaced by the methods of the same names here, which get
+# the stock method as their first argument.
 OVERRIDDEN = (
     '_to_sharded',
     '_to_unsharded',
@@ -42,35 +43,34 @@ _announced: set[Any] = set()
 
 
 def announce(text, reason=None):
-    """Logs what falls back, once for each reason (default: the text)."""
+    """Logs that something falls back to stock FSDP2, once for each reason (by default the text)."""
     if (reason or text) not in _announced:
         _announced.add(reason or text)
         _log.warning('fsccl_torch: %s', text)
 
 
 def group_of(fsdp_params):
-    """The Group of some FSDPParams of one group, or None."""
+    """Returns the Group of some FSDPParams of one group, or None."""
     return getattr(fsdp_params[0], '_fsccl_group', None) if fsdp_params else None
 
 
 class Group:
-    """One FSDPParamGroup."""
+    """Carries out the communication of one FSDPParamGroup."""
 
     def __init__(self, fsdp, state, settings):
         self.fsdp, self._state, self._settings = fsdp, weakref.ref(state), settings
         self.on_stream = streams.on_gpu(fsdp.device)
         self.domain, self._gathers, self._reductions, self._never = None, [], {}, None
-        self.why_not = {
-            'gathers': _NOT_YET,
-            'reduces': _NOT_YET,
-        }  # None: it is fused; what report() tells
-        self.gathering = False  # a gather was submitted, and its slot not given back
-        # in this backward: the first bucket not reduced, and by bucket the parameters with a gradient
+        # report() tells these reasons. None: it is fused.
+        self.why_not = {'gathers': _NOT_YET, 'reduces': _NOT_YET}
+        self.gathering = False  # a gather was submitted, and its slot was not given back yet
+        # The state of this backward: the first bucket that is not reduced yet, and for each bucket
+        # the parameters whose gradients are there. _early: hooks must still be registered.
         self._early, self._next, self._there = False, 0, collections.defaultdict(set)
 
     @classmethod
     def attach(cls, fsdp, state, settings):
-        """The Group of an FSDPParamGroup, made once. It lives with it."""
+        """Returns the Group of an FSDPParamGroup, which is made once and lives as long as it."""
         known = group_of(fsdp.fsdp_params)
         if known is not None:
             return known
@@ -88,7 +88,7 @@ class Group:
         return self.fsdp._module_fqn or 'root'
 
     def codec_reports(self):
-        """Counts what the codecs of its gathers and reductions have done so far."""
+        """Returns what the codecs of the group's gathers and reductions have done so far."""
         return [gather.unit.codec_report() for gather in self._gathers] + [
             reduction.codec_report() for reduction in self._reductions.values()
         ]
@@ -101,8 +101,8 @@ class Group:
     # set-up ----
 
     def ready(self):
-        """Returns whether the next gather is ours. The units are made here, at the first: only now
-        the dtypes are final."""
+        """Returns whether the next gather is fused. The first call makes the units, because the
+        dtypes are final only then."""
         if self.fsdp.is_sharded_post_forward:
             return False
         if not self._gathers and self._never is None:
@@ -116,8 +116,8 @@ class Group:
         return True
 
     def _is_ours(self, what, why):
-        """Returns whether there is no reason `why` for which stock FSDP2 does `what`. The log says
-        a reason once."""
+        """Returns whether `what` is fused, which it is if `why` is None. Otherwise stock FSDP2 does
+        `what`, and the log says each reason once."""
         self.why_not[what] = why
         if why is not None:
             announce(
@@ -131,8 +131,8 @@ class Group:
     def _make_units(self):
         fsdp = self.fsdp
         self._comm = fsdp._all_gather_process_group._get_backend(fsdp.device)._comm
-        # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the
-        # shards' is FSDP2's, too.
+        # Sums are rounded to the dtype in which FSDP2 reduces. As in FSDP2, a cast to the dtype of
+        # the shards comes after that.
         self._sum_dtype = switches.dtype_of_sums(fsdp)
         self.domain = Domain.of(self._comm)
         self.domain.take_back(fsdp.device)
@@ -142,9 +142,11 @@ class Group:
         self._buckets = (
             [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, wire)
         )
-        # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to
-        # that, at the end. On a GPU one reduction of the whole group takes one launch; its stream
-        # runs beside backward anyway. One bucket is there when the group's backward is over.
+        # Buckets are reduced during the group's backward except in three cases. The gradients of
+        # parameters that are DTensors themselves may need collectives before they are whole, and
+        # FSDP2 runs these at the end. On a GPU one reduction of the whole group takes one launch,
+        # and its stream runs beside backward anyway. A single bucket is complete only when the
+        # group's backward is over.
         self._early = (
             len(self._buckets) > 1
             and self._sum_dtype in FLOATS
@@ -166,9 +168,9 @@ class Group:
         self.gathering = True
 
     def issue_on(self, stream, copy_in_stream):
-        """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2
-        lets wait for what the shards need. Both are the current one where a program unshards by
-        itself: then it is the domain's own, to run beside it."""
+        """Puts the gather on a stream, and returns the event behind it. FSDP2 lets `copy_in_stream`
+        wait for what the shards need. If both are the same stream, the program unshards by itself,
+        and the gather goes to the domain's own stream so that it runs beside the program's."""
         if stream == copy_in_stream:
             stream = self.domain.gathering(self.fsdp.device)
         stream.wait_stream(copy_in_stream)
@@ -178,8 +180,8 @@ class Group:
         return streams.cuda.record(stream)
 
     def follow(self, event):
-        """The current stream goes on when the gather is over, and it is the one on which the slot
-        will be given back."""
+        """Makes the current stream wait for the gather. The slot will be given back on this
+        stream."""
         if self.on_stream and event is not None:
             streams.cuda.current_stream(self.fsdp.device).wait_event(event)
 
@@ -200,7 +202,8 @@ class Group:
             gather.reshard(stream)
 
     def _to_sharded(self, stock):
-        if self.gathering and self.fsdp._all_gather_result is None:  # else: prefetched, and wanted
+        # A group with a result that FSDP2 has not opened yet is prefetched, and stays.
+        if self.gathering and self.fsdp._all_gather_result is None:
             self.close()
         stock()
 
@@ -209,7 +212,7 @@ class Group:
         self.flush()
         if self.on_stream and self.domain is not None:
             self.domain.let_go(self.fsdp.device)
-        if self.gathering and self.fsdp.is_sharded:  # prefetched, and never used
+        if self.gathering and self.fsdp.is_sharded:  # it was prefetched and never used
             self.close()
 
     def _reset_iter_state(self, stock):
@@ -226,7 +229,7 @@ class Group:
             self.domain.flush(keep)
 
     def reduces(self, grads, dtype):
-        """Returns whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
+        """Returns whether gradients that stock FSDP2 would reduce in `dtype` are reduced here."""
         if not self._gathers:
             self.why_not['reduces'] = self.why_not['gathers']
             return False
@@ -238,17 +241,17 @@ class Group:
         return self._is_ours('reduces', why)
 
     def _is_finalized_by_hand(self):
-        """Then FSDP2 reduces some groups where the program finalizes backward, and what several
-        backwards left there at once."""
+        """Returns whether the program finalizes backward itself. FSDP2 then reduces some groups
+        only there, with what several backwards have left."""
         state = self._state()
         return state is not None and getattr(
             state._state_ctx, 'manual_backward_finalization', False
         )
 
     def reduce_on(self, stream, fsdp_params, grads, factor):
-        """Puts reductions on a stream, behind what the current one was given; the event behind
-        them. The sums are handed to the parameters at once: who reads them waits for the event, as
-        for FSDP2's own."""
+        """Puts reductions on a stream, behind what the current one was given, and returns the event
+        behind them. The parameters get the sums at once. A reader of them waits for the event, as
+        for the event of FSDP2's own reduction."""
         stream.wait_stream(streams.cuda.current_stream(self.fsdp.device))
         with streams.cuda.on(stream):
             self.reduce(fsdp_params, grads, factor)
@@ -258,19 +261,20 @@ class Group:
         return event
 
     def reduce(self, fsdp_params, grads, factor):
-        """Submits reductions, a bucket each. Each is finished at the next one of the domain, at the
-        latest after backward."""
+        """Submits a reduction for each bucket. Each is finished when the domain's next one begins,
+        at the latest after backward."""
         given = dict(zip(fsdp_params, grads))
         bucketed = {param for bucket in self._buckets for param in bucket}
-        self._buckets += [[param] for param in fsdp_params if param not in bucketed]  # thawed
+        # Parameters that were frozen when the buckets were made get buckets of their own.
+        self._buckets += [[param] for param in fsdp_params if param not in bucketed]
         for i, bucket in enumerate(self._buckets):
             if any(param in given for param in bucket):
                 self._reduce_bucket(i, [given.get(param) for param in bucket], factor)
 
     def _reduce_bucket(self, i, grads, factor):
         self.domain.flush()
-        # A gradient is in the dtype that autograd gave it, or wider after accumulation without
-        # synchronisation. It travels in that, unless FSDP2 rounds it before it sums.
+        # A gradient has the dtype that autograd gave it, or a wider one after accumulation without
+        # synchronisation. It is sent in that dtype, unless FSDP2 would round it before it sums.
         dtype = functools.reduce(
             torch.promote_types, {grad.dtype for grad in grads if grad is not None}
         )
@@ -294,19 +298,18 @@ class Group:
     def _to_unsharded(self, stock):
         stock()
         if self._early:
-            self._early = False  # the hooks are there from now on
-            ours = weakref.ref(
-                self
-            )  # a leaf keeps its hooks where the garbage collector does not look
+            self._early = False  # the hooks below stay registered
+            # The reference is weak because the garbage collector does not see the hooks of a leaf.
+            ours = weakref.ref(self)
             for i, bucket in enumerate(self._buckets):
                 for param in bucket:
                     hook = functools.partial(_gradient_came, ours, i)
                     param.unsharded_param.register_post_accumulate_grad_hook(hook)
 
     def reduce_early(self, bucket, leaf):
-        """Reduces a bucket when its gradients are there, which is well before its group's backward
-        is over: so whole gradients do not wait in memory. Ranks may get gradients in different
-        orders, so a bucket is reduced only after all before it; what is left then, FSDP2 hands to
+        """Reduces a bucket as soon as its gradients are there, so that whole gradients do not wait
+        in memory until the group's backward is over. Ranks may get gradients in different orders,
+        so a bucket is reduced only after all buckets before it. FSDP2 hands the remaining ones to
         reduce()."""
         fsdp, buckets = self.fsdp, self._buckets
         self._there[bucket].add(leaf)
@@ -335,15 +338,15 @@ class Group:
 
 @_disable_dynamo
 def _gradient_came(group, bucket, leaf):
-    """The hook of a parameter's leaf. `group` is a weak reference."""
+    """Is the hook of a parameter's leaf. `group` is a weak reference."""
     group = group()
     if group is not None:
         group.reduce_early(bucket, id(leaf))
 
 
 def _buckets(fsdp_params, dtype):
-    """In the order in which backward is likely to meet them; each but the last has at least
-    _BUCKET_BYTES."""
+    """Deals parameters out to buckets, in the order in which they are given. Backward is likely to
+    reach them in this order. Each bucket but the last has at least _BUCKET_BYTES."""
     buckets, room = [], 0
     for param in fsdp_params:
         if room <= 0:

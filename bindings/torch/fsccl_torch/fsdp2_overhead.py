@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2's hooks without what costs them time and does nothing: labels for a profiler that does not
-run, the pause of a type checker that is not installed, and a wrapper against torch.compile that is
-made anew at each call. Together they take a third of the hooks' processor time.
-"""
+"""Removes from FSDP2's hooks what takes time and has no effect: labels for a profiler that is not
+running, the pause of a type checker that is not installed, and a wrapper against torch.compile that
+is made anew at each call. Together they take a third of the hooks' processor time."""
 
 import contextlib
 import types
@@ -44,8 +43,8 @@ def _wraps_anew(function):
 
 
 def wrapped_once(owner, name):
-    """The method `name` of an object of FSDP2, wrapped against torch.compile once; the method
-    itself where FSDP2 does not wrap it."""
+    """Returns the method `name` of an object of FSDP2, wrapped against torch.compile once for all
+    calls. If FSDP2 does not wrap it, returns the method itself."""
     function, method = getattr(type(owner), name), getattr(owner, name)
     if not _wraps_anew(function):
         return method
@@ -54,7 +53,8 @@ def wrapped_once(owner, name):
 
 
 def wrap_hooks_once(state):
-    """The hooks of an FSDPState, in its modules and those that it registers later."""
+    """Wraps the hooks of an FSDPState once: those in its modules, and those that it registers
+    later."""
     for name in ('_pre_forward', '_post_forward', '_pre_backward'):
         stock = getattr(state, name)
         if name in vars(state) or not _wraps_anew(getattr(type(state), name)):

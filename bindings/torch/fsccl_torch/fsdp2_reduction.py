@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of FSDP2, from autograd to the sharded parameters' .grad."""
+"""The way of FSDP2's gradients from autograd to the .grad of the sharded parameters."""
 
 import math
 
@@ -15,28 +15,27 @@ from .operands import counts_of, tensor_list
 from .stats import count
 from .unit import Gradients
 
-_ALIGNMENT = 64  # bytes, of each sharded gradient in the flat tensor of all
-_SLOT_BYTES = (
-    32 << 20
-    # larger gradients, of embeddings say, get no slot if they need no cast: it would make a step's peak
-)
+_ALIGNMENT = 64  # bytes; each sharded gradient in the flat tensor begins at a multiple of it
+# Gradients of more bytes (such as an embedding's) get no slot if they need no cast, because their
+# slot would make the peak of a step's memory.
+_SLOT_BYTES = 32 << 20
 
 
 def unit_shape(param):
-    """The parameter with the dimension along which it is cut first, which is how its parts lie in a
-    slot."""
+    """Returns the shape of a parameter with the dimension along which it is cut first. Its parts
+    lie in a slot in this order."""
     size, dim = param._orig_size, param.fsdp_placement.dim
     return tuple(size) if dim == 0 else (size[dim], size.numel() // size[dim])
 
 
 def shard_of(param):
-    """This rank's part without FSDP2's padding, flat."""
+    """Returns this rank's part, flat and without FSDP2's padding."""
     return param._sharded_param_data[: param.sharded_size.numel()]
 
 
 def _before(factor):
-    """Returns what FSDP2 divides fp16 gradients by before it sums them, so that sums do not
-    overflow: a power of two, about the root of the whole divisor."""
+    """Returns the number by which FSDP2 divides fp16 gradients before it sums them, so that sums do
+    not overflow: a power of two, about the square root of the whole divisor."""
     before = 1
     while factor % before == 0 and factor / before > before:
         before *= 2
@@ -44,8 +43,8 @@ def _before(factor):
 
 
 class _Scatter:
-    """Does what Gradients does, without memory of its own: through the transport's slots, which all
-    ranks fill and empty together."""
+    """Reduces as Gradients does, but has no memory of its own: it uses the transport's slots, which
+    all ranks fill and empty together."""
 
     def __init__(self, comm, name, fsdp_params, dtype):
         self._comm, self._call, self._code, self._work = (
@@ -65,7 +64,7 @@ class _Scatter:
             )
 
     def reduce(self, grads, places, scale, accumulate):
-        """Reduces as that of Gradients does."""
+        """Is called as Gradients.reduce(), but cannot accumulate."""
         if accumulate:
             raise ValueError('it does not accumulate')
         entries = [
@@ -90,9 +89,9 @@ class _Scatter:
 
 
 class Reduction:
-    """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`. `replicas`:
-    the process group over which the sums are summed, then (HSDP), or None. `codec`: the name of a
-    codec of reductions, or None."""
+    """Reduces the gradients of some parameters together. Sums are rounded to `sum_dtype`.
+    `replicas` is the process group over which these sums are then summed (HSDP), or None. `codec`
+    names a codec of reductions, or is None."""
 
     def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas, codec):
         self._device = fsdp_params[0].device
@@ -106,13 +105,14 @@ class Reduction:
             comm.size,
             comm.size * (replicas.size() if replicas else 1),
         )
-        # Waited for at once: held any longer, so much would make the peak.
+        # Large gradients are waited for at once, because holding them longer would make the peak of
+        # memory.
         large = (
             sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
         )
         self.synchronous = large and not streams.on_gpu(self._device)
-        # FSDP2 rounds the sums and then adds, in two steps; with 32 bits and more one step has the
-        # same bits.
+        # FSDP2 rounds the sums and then adds them, in two steps. With 32 bits or more, one step
+        # gives the same bits.
         self._accumulates = not replicas and sum_dtype.itemsize >= 4
         coded = reduce_codec(codec, dtype, sum_dtype, streams.on_gpu(self._device))
         if self.synchronous and dtype == sum_dtype and coded is None:
@@ -129,25 +129,27 @@ class Reduction:
                 coded,
             )
         self._in_flight = None
-        # where each sum begins in the flat tensor of all
+        # These are the places where each sum begins in the flat tensor.
         step, self._begins, self._elements = _ALIGNMENT // sum_dtype.itemsize, [], 0
         for param in fsdp_params:
             self._begins.append(self._elements)
             self._elements += -(-param.sharded_size.numel() // step) * step
 
     def codec_report(self):
-        """Counts what the codec has done so far (fsccl_codec_report_t); None without one."""
+        """Returns what the codec has done so far (fsccl_codec_report_t), or None if there is no
+        codec."""
         return self._transfer.codec_report()
 
     def submit(self, grads, factor):
-        """Returns itself. A gradient is None where the parameter took no part, on any rank.
-        `factor`: what the sums are divided by, None for the ranks."""
+        """Starts the reduction and returns this object. A gradient is None if its parameter took no
+        part on any rank. The sums are divided by `factor`, or by the number of ranks if it is
+        None."""
         factor = factor or self._contributions
         whole = [self._laid_out(param, grad) for param, grad in zip(self._params, grads)]
         if self._sum_dtype == torch.float16:
             before = _before(factor)
             whole, factor = [grad / before for grad in whole], factor / before
-        # It is a power of two: multiplying by its inverse is dividing by it.
+        # Multiplying by the inverse is the same as dividing if the factor is a power of two.
         exact = math.frexp(factor)[0] == 0.5 and (self._sum_dtype != torch.float16 or factor == 1)
         sums = self._sums_so_far(grads) if exact and self._accumulates else None
         flat = None if sums else self._new_flat()
@@ -171,7 +173,8 @@ class Reduction:
         return grad.to(self._dtype).contiguous()
 
     def _sums_so_far(self, grads):
-        """The sharded gradients to add to in place, if every parameter takes part and has one."""
+        """Returns the sharded gradients to add to in place, or None unless every parameter takes
+        part and has one."""
         sums = [param.sharded_param.grad for param in self._params]
         if any(
             grad is None
@@ -184,7 +187,7 @@ class Reduction:
         return [held._local_tensor for held in sums]
 
     def _new_flat(self):
-        """Memory for the sums, which the gradients that FSDP2 makes are views of."""
+        """Returns memory for the sums. The gradients that FSDP2 gets are views of it."""
         return torch.empty(self._elements, dtype=self._sum_dtype, device=self._device)
 
     def _places_in(self, address):
@@ -192,7 +195,7 @@ class Reduction:
         return [address + begin * size for begin in self._begins]
 
     def finish(self, keep):
-        """Waits, and hands the sums to the parameters, unless they are not wanted."""
+        """Waits, and hands the sums to the parameters unless they are not wanted."""
         (_, flat, took_part, factor), self._in_flight = self._in_flight, None
         self._transfer.wait()
         if not keep:
@@ -205,7 +208,7 @@ class Reduction:
             for param, begin, took in zip(self._params, self._begins, took_part):
                 if not took:
                     continue
-                if flat is not None:  # else the sums were added to what was there
+                if flat is not None:  # otherwise the sums were added to the gradients in place
                     self._give(param, flat, begin)
                 hooks = getattr(param.sharded_param, '_post_accumulate_grad_hooks', None)
                 for hook in (hooks or {}).values():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which groups of FSDP2 a unit carries. Each function returns why stock FSDP2 has to do it, or
-None. The answers are the same on all ranks: they depend on the program alone.
-"""
+"""Decides which groups of FSDP2 a unit carries. Each function returns the reason why stock FSDP2
+has to do something, or None. The answers are the same on all ranks because they depend on the
+program alone."""
 
 import functools
 
@@ -15,9 +15,9 @@ from .dtypes import FLOATS, MOVED
 
 
 def _own_collective(fsdp, name, kind):
-    """The name of a collective that a program gave a group in place of the known ones, or None.
-    FSDP2's and fsccl_torch's differ in where buffers lie, and a unit needs none of these
-    buffers."""
+    """Returns the name of a collective that the program has set for a group, or None if it is a
+    known one. FSDP2's own collectives and those of fsccl_torch differ only in where buffers lie,
+    and a unit needs none of these buffers."""
     own = getattr(fsdp, name, None)
     if own is None:  # before 2.8 FSDP2 takes none
         return None
@@ -41,7 +41,7 @@ def _replaced(fsdp, name, default):
 
 
 def never_gathers(fsdp):
-    """Checks what stays so for the whole life of a group that was initialized."""
+    """Checks what stays the same for the whole life of an initialized group."""
     params = fsdp.fsdp_params
     if not isinstance(fsdp.mesh_info, FSDPMeshInfo):
         return 'its parameters are replicated, not sharded'
@@ -83,8 +83,8 @@ def gathers_otherwise(fsdp):
 
 
 def reduces_otherwise(fsdp):
-    """Checks what a program may change between two reductions. Sums over a shard group that wait
-    for the replicas (set_requires_all_reduce(False)), and sums that waited, are among it."""
+    """Checks what a program may change between two reductions. This includes sums over a shard
+    group that wait for the replicas (set_requires_all_reduce(False)), and sums that have waited."""
     own = _own_collective(fsdp, '_reduce_scatter_comm', 'ReduceScatter')
     if own:
         return f'it has a reduce-scatter of its own, {own} (set_custom_reduce_scatter, set_symm_mem_for_comm)'
@@ -102,8 +102,8 @@ def reduces_otherwise(fsdp):
 
 
 def dtype_of_sums(fsdp):
-    """The dtype in which FSDP2 reduces the group's gradients, where it is known before they are
-    there."""
+    """Returns the dtype in which FSDP2 reduces the group's gradients, as far as it is known before
+    the gradients are there."""
     dtypes = {
         versions.reduce_dtype(param)
         for param in fsdp.fsdp_params

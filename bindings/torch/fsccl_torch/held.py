@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that torch does not make to a Work that is written in Python.
+"""Forwards calls to a Work written in Python that torch itself does not forward.
 
 A backend's method returns a Work to C++, which wraps it in a holder. The holder forwards wait() and
-get_future(), and answers all else as a Work that never completes. So the methods below of torch's
-class ask the holder for its future while a mark is set; the Work behind it sees the mark and makes
-itself known.
+get_future(), and answers all other calls like a Work that never completes. install() replaces the
+methods below of torch's class. They set a mark and ask the holder for its future. The Work behind
+the holder sees the mark and makes itself known, and the method then calls it directly.
 """
 
 import threading
@@ -12,15 +12,16 @@ import threading
 import torch
 import torch.distributed as dist
 
-_asking = threading.local()  # on: the mark; found: the Work that saw it
+_asking = threading.local()  # on: the mark is set; found: the Work that saw it
 _nothing: torch.futures.Future[None] = torch.futures.Future()
 _nothing.set_result(None)
 
 
 class HeldWork(dist._Work):
-    """A Work in Python. Subclasses have future(), test(), is_success() and results()."""
+    """A Work in Python. Subclasses have the functions future(), test(), is_success() and
+    results()."""
 
-    in_order = True  # a collective, which all ranks issue in one order
+    in_order = True  # it is a collective, which all ranks issue in one order
 
     def get_future(self):
         if getattr(_asking, 'on', False):
@@ -39,13 +40,13 @@ class HeldWork(dist._Work):
 
 
 def _behind(holder):
-    """The Work in Python that a holder has, or None."""
+    """Returns the Work in Python that a holder has, or None."""
     if type(holder) is not dist._Work:
         return None
     _asking.on, _asking.found = True, None
     try:
         holder.get_future()
-    except RuntimeError:  # the works of this backend have none
+    except RuntimeError:  # works of another backend may have no future
         pass
     finally:
         _asking.on = False
@@ -62,7 +63,7 @@ def _asked_of_both(name, torchs):
 
 
 def install():
-    """Once, when the first group of FSCCL is made."""
+    """Replaces the methods of torch's class, once, when the first group of FSCCL is made."""
     if getattr(dist._Work, '_fsccl', False):
         return
     dist._Work._fsccl = True

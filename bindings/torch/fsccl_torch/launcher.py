@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets what mpirun, mpiexec, prterun and srun say, in the variables that torch.distributed and what
-is built on it read."""
+"""Translates what mpirun, mpiexec, prterun and srun tell a process to the variables that
+torch.distributed and the libraries on top of it read."""
 
 import ctypes
 import os
@@ -9,13 +9,14 @@ from . import _capi as c
 
 
 def from_launcher() -> tuple[int, int]:
-    """Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, each where
-    it is missing, to what the launcher of this process says, so that init_process_group("fsccl")
-    finds them. Below torchrun, which sets them itself, it changes nothing. Call it before
-    init_process_group() or init_device_mesh(). Returns (rank, world size).
+    """Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT to what the
+    launcher of this process says, so that init_process_group("fsccl") finds them. A variable that
+    is set already is left as it is, so nothing changes under torchrun, which sets them itself. Call
+    it before init_process_group() or init_device_mesh(). Returns (rank, world size).
 
-    MASTER_PORT is a number from 10000 to 29999 that follows from the job's name, the same on all
-    ranks: where something else has this port on rank 0's host, set another."""
+    MASTER_PORT is a number from 10000 to 29999 that is computed from the job's name, so it is the
+    same on all ranks. If another program uses this port on rank 0's host, set MASTER_PORT
+    yourself."""
     info = c.LaunchInfo()
     c.check(c.lib.fsccl_launcher(ctypes.byref(info)))
     if not info.launcher:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in a communicator's pool: memory that the ranks of a host map together, so that
-collectives on it copy least.
+"""Tensors in a communicator's pool. The ranks of a host all map this memory, so collectives on it
+copy least.
 
-A block goes back when the last tensor on it dies, wherever that happens: garbage may be collected
-in any thread, at any point. So a dying block is only noted, and freed by the next one to hold the
-communicator's lock. On a GPU it is freed on the stream that it was allocated on, as torch does it:
-other streams that use it have that one wait for them before it dies.
+A block is given back when the last tensor on it dies. Garbage may be collected in any thread, at
+any point. Therefore a dying block is only noted, and the next caller that holds the communicator's
+lock frees it. On a GPU it is freed on the stream on which it was allocated, as torch does: another
+stream that uses it must make that stream wait for it before the block dies.
 """
 
 import collections
@@ -22,22 +22,21 @@ from .turns import await_turn
 
 def _died(comm, pool, block):
     pool.dead.append(block)
-    if comm.closing:  # it waited for its last block
+    if comm.closing:  # close() may have waited for this block
         comm.close(wait=False)
 
 
 class Pool:
-    """The pool of one communicator, on the host or a `device`: blocks of tensors, slots of units.
-    Made by whoever needs it first, which is therefore collective: all ranks of the group come there
-    at the same place in the order of the group's collectives."""
+    """The pool of one communicator, on the host or on a `device`, with blocks of tensors and slots
+    of units. The first use makes it. That is collective, so all ranks of the group must come to it
+    at the same place in their order of collectives."""
 
     def __init__(self, comm, device=None):
         self._comm, self._handle, self._device = weakref.ref(comm), None, device
         self._live, self.dead = 0, collections.deque()
-        self.units, self._left = (
-            [],
-            [],
-        )  # handles, in the order of their making; they end in take_back(), or with the pool
+        # Handles of units, in the order in which they were made. _left has those that take_back()
+        # could not end; they end with the pool.
+        self.units, self._left = [], []
 
     def allocate(self, size, dtype):
         shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
@@ -66,7 +65,8 @@ class Pool:
         return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
     def open(self, call):
-        """The fsccl_pool_t. Needs the communicator's lock."""
+        """Returns the fsccl_pool_t, and makes the pool at the first call. Needs the communicator's
+        lock."""
         if self._handle is None:
             comm, handle = self._comm(), ctypes.c_void_p()
             config = (
@@ -83,9 +83,9 @@ class Pool:
         return self._handle
 
     def take_back(self):
-        """Ends the units whose objects in Python are gone on all ranks, and returns whether there
-        were any. Collective. The slots of units are given back at the same place on all ranks, and
-        Python drops objects at any: so the ranks agree here."""
+        """Ends the units whose Python objects are gone on all ranks, and returns whether there were
+        any. Collective: slots must be given back at the same place on all ranks, but Python drops
+        objects at any time, so the ranks agree here."""
         if not self.units:
             return False
         comm, gone = (
@@ -101,23 +101,23 @@ class Pool:
                 raise comm.failure(status, 'fsdp2: which models are gone')
             ended = [unit for unit, all_gone in zip(self.units, gone) if all_gone]
             self.units = [unit for unit, all_gone in zip(self.units, gone) if not all_gone]
-            # One that cannot end, after a failure, is no more in the list that ranks compare.
+            # A unit that cannot end, after a failure, leaves the list that ranks compare.
             self._left += [unit for unit in ended if not unit.close()]
         return bool(ended)
 
     def versions(self):
-        """The versions of all shards of the units, whose order is that of all ranks; None where
-        nothing is trained. A unit stays in it until its model is gone on all ranks."""
+        """Returns the versions of all shards of the units, in an order that is the same on all
+        ranks, or None if nothing is trained. A unit counts until its model is gone on all ranks."""
         if not any(unit.trains for unit in self.units):
             return None
         return [version for unit in self.units for version in unit.versions()]
 
     def frozen_bytes(self):
-        """Bytes of parameters that stay gathered."""
+        """Returns how many bytes of parameters stay gathered."""
         return sum(unit.frozen_bytes for unit in self.units)
 
     def step(self):
-        """A step of training ends: fsccl_pool_step()."""
+        """Tells the pool that a training step ends (fsccl_pool_step())."""
         comm = self._comm()
         with comm.lock:
             status = c.lib.fsccl_pool_step(self._handle)
@@ -128,7 +128,7 @@ class Pool:
         for _ in range(len(self.dead)):
             block, stream = self.dead.popleft()
             if c.lib.fsccl_pool_free(self._handle, block, stream) == c.ERR_NOT_AVAILABLE:
-                self.dead.append((block, stream))  # its stream is being captured: behind that
+                self.dead.append((block, stream))  # its stream is being captured: try again later
             else:
                 self._live -= 1
 
@@ -139,8 +139,8 @@ class Pool:
         return found.figures()
 
     def close(self):
-        """True when the pool is gone; False while tensors live in it. Its units must not be in
-        use."""
+        """Returns True when the pool is gone, and False while tensors live in it. Its units must
+        not be in use."""
         if self._handle:
             for unit in self.units + self._left:
                 unit.close()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between two ranks of a group, in host memory, matched by their tags.
+"""Messages between two ranks of a group in host memory, matched by their tags.
 
-fsccl_send() and fsccl_recv() match in the order of their calls. torch's messages match by tag,
-whatever the order in which they are received. So each message is two of FSCCL: an envelope with tag
-and size, then the contents. The receiver looks at the envelope and receives the contents where the
-first posted receive with that tag wants them, or into memory of its own, where a later receive
-finds them. The threads that complete futures do this whenever an envelope arrives, so a rank that
-waits for its own send receives meanwhile.
+fsccl_send() and fsccl_recv() match in the order of their calls. torch's messages match by tag, in
+whatever order they are received. So each message of torch is two messages of FSCCL: an envelope
+with tag and size, and then the contents. The receiver reads the envelope. If a receive with this
+tag has been posted, the contents go to its memory. Otherwise they go to memory of the receiver's
+own, where a later receive finds them. The threads that complete futures do this whenever an
+envelope arrives, so a rank receives messages also while it waits for a send of its own.
 """
 
 import collections
@@ -25,16 +25,17 @@ _SENT, _RECEIVED = (
     f'{call} (its envelope, {_ENVELOPE_WORDS} int64 with tag {_ENVELOPE_TAG})'
     for call in ('send', 'recv')
 )
-# messages to one rank that FSCCL has at a time: it has room for 64 operations, and who submits
-# another waits
+# FSCCL has at most so many messages to one rank at a time. It has room for 64 operations, and a
+# thread that submits one more would have to wait.
 _IN_FLIGHT = 16
-_SLICE_S = 0.5  # a wait returns to Python this often, so that Ctrl-C is heard
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 1e-3  # between two looks for a message of any rank
+_SLICE_S = 0.5  # a wait returns to Python this often, so that Ctrl-C takes effect
+# The pause between two looks for messages of any rank is between these.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 1e-3
 
 
 class Message(HeldWork):
-    """A message that FSCCL may not have yet: `work` is None until then. `after`: the step behind
-    the work, or None."""
+    """A message. `work` is None as long as FSCCL does not have the message. `after` is a step that
+    follows the work, or None."""
 
     in_order = False
 
@@ -50,7 +51,7 @@ class Message(HeldWork):
         return True
 
     def test(self):
-        """True when the message is there or sent, well or not; does not wait."""
+        """Returns True when the message has been received or sent, or has failed. Does not wait."""
         if self.error is not None:
             return True
         if self.work is None or not self.work.test():
@@ -80,9 +81,9 @@ class Message(HeldWork):
 
 
 class _Receive(Message):
-    """A posted receive. `place`: what fsccl_recv takes of the tensor: address, elements, type.
-    `keep`: the tensor at that address. `finish`: the step that brings it to the caller's tensor, or
-    None."""
+    """A receive that was posted. `place` is what fsccl_recv takes of the tensor: address, elements
+    and type. `keep` is the tensor at that address. `finish` is the step that copies it to the
+    caller's tensor, or None."""
 
     def __init__(self, messages, source, tag, place, keep, result, finish):
         super().__init__(messages, 'recv', result)
@@ -93,7 +94,8 @@ class _Receive(Message):
 
 
 class _Inbox:
-    """Messages from one rank: the envelope that is received now, or None."""
+    """Receives the messages of one rank. `envelope` is the work that receives the next envelope, or
+    None."""
 
     def __init__(self, peer):
         self.peer, self.words, self.envelope = (
@@ -104,7 +106,7 @@ class _Inbox:
 
 
 class _Unclaimed:
-    """Contents that nobody had asked for when they came, in `memory`. `work` receives them."""
+    """Contents, in `memory`, that came before a receive asked for them. `work` receives them."""
 
     def __init__(self, source, tag, kind, memory, work):
         self.source, self.tag, self.kind, self.memory, self.work = source, tag, kind, memory, work
@@ -115,16 +117,15 @@ class Messages:
 
     def __init__(self, comm):
         self._comm = comm
-        self._changed = threading.Condition(
-            threading.RLock()
-        )  # a posted message got its work, or failed
-        self._posted, self._unclaimed = [], []  # in the order of posting, and of arrival
+        # It is notified when a posted message got its work, or failed.
+        self._changed = threading.Condition(threading.RLock())
+        self._posted, self._unclaimed = [], []  # in the order of posting and of arrival
         self._inboxes, self._queues, self._in_flight = (
             {},
             {},
             collections.defaultdict(collections.deque),
         )
-        self._watching = False  # for messages of any rank
+        self._watching = False  # a thread looks for messages of any rank
         self._directions = set()
 
     # ----------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Messages:
         return len(in_flight) < _IN_FLIGHT
 
     def _submit(self, peer, tag, envelope, place, keep, result):
-        """Gives a message to FSCCL: the work of its contents."""
+        """Gives a message to FSCCL, and returns the work of its contents."""
         work = self._issue(
             _SENT,
             c.lib.fsccl_send,
@@ -212,13 +213,15 @@ class Messages:
         )
 
     def exclusively(self):
-        """A context for messages that do not go through this class."""
+        """Returns a context in which a message may be issued without this class."""
         return self._changed
 
     def _lock_for(self, function, peer):
-        """Messages of a direction between two ranks are a communicator of their own, made at the
-        first in the group's. After that they need no lock but this class's: who issues a collective
-        may hold the communicator's until peers are there, and these may wait for a message."""
+        """Returns the lock under which a message is issued. In FSCCL the messages of one direction
+        between two ranks are a communicator of their own, which the first such message makes under
+        the lock of the group's communicator. Later messages need only the lock of this class. This
+        matters because a thread may hold the communicator's lock until the peers of a collective
+        arrive, and these may be waiting for a message."""
         direction = function is c.lib.fsccl_send, peer
         known = direction in self._directions
         self._directions.add(direction)
@@ -228,7 +231,7 @@ class Messages:
     # receiving ----
 
     def receive(self, source, tag, place, keep, result, finish):
-        """`source` is None for a message of any rank."""
+        """Posts a receive. `source` is None for a message of any rank."""
         message = _Receive(self, source, tag, place, keep, result, finish)
         with self._changed:
             found = next(
@@ -246,7 +249,7 @@ class Messages:
         return message
 
     def _receive_from(self, peer):
-        """Receives what comes from a rank as long as somebody wants a message of it."""
+        """Receives what arrives from a rank, as long as a receive wants a message of it."""
         inbox = self._inboxes.setdefault(peer, _Inbox(peer))
         try:
             while (
@@ -268,7 +271,7 @@ class Messages:
                         self._when_over(inbox.envelope, self._receive_from, peer)
                 if not inbox.envelope.test():
                     return
-                inbox.envelope.wait()  # raises where it has failed
+                inbox.envelope.wait()  # raises the error if it has failed
                 inbox.envelope = None
                 self._receive_contents(peer, *inbox.words.tolist())
         except c.FscclError as error:
@@ -277,9 +280,8 @@ class Messages:
 
     def _receive_contents(self, source, tag, count, code, size):
         message = self._take_posted(source, tag)
-        if (
-            message is not None
-        ):  # if it wants other contents, that is a mismatch, which FSCCL tells both ranks
+        # If the receive wants other contents, FSCCL reports the mismatch to both ranks.
+        if message is not None:
             empty = count == 0 and message.place[1] == 0
             self._start(
                 message,
@@ -298,7 +300,7 @@ class Messages:
             self._unclaimed.append(_Unclaimed(source, tag, (count, code), memory, work))
 
     def _contents(self, source, tag, place, keep, finish=None):
-        """The work that receives them. `place` is None where there are none."""
+        """Returns the work that receives the contents. `place` is None if there are none."""
         if place is None:
             return self._comm.done('recv', None)
         return self._issue('recv', c.lib.fsccl_recv, place, source, tag, keep, None, finish)
@@ -311,7 +313,7 @@ class Messages:
         return message
 
     def _claim(self, message, found):
-        """Contents that are there, or on their way, go to who asks for them."""
+        """Gives contents that have arrived, or are arriving, to the receive that asks for them."""
         message.source = found.source
         if found.kind != message.place[1:]:
             self._comm.abort()
@@ -339,7 +341,7 @@ class Messages:
     # from any rank ----
 
     def _has_come(self, peer):
-        """Returns whether a message of that rank is there, and somebody wants one of any rank."""
+        """Returns whether a message of that rank has arrived and some receive accepts any rank."""
         if not self._wants_any():
             return False
         with self._lock_for(c.lib.fsccl_recv, peer):
@@ -354,8 +356,8 @@ class Messages:
             run_later(self._look_at_all, torch.futures.Future())
 
     def _look_at_all(self):
-        """Looks for messages of all ranks until nobody wants one of any rank. In a thread of its
-        own."""
+        """Looks for messages of all ranks until no receive accepts any rank. Runs in a thread of
+        its own."""
         pause = _SHORTEST_PAUSE_S
         while True:
             with self._changed:
@@ -386,7 +388,8 @@ class Messages:
         self._changed.notify_all()
 
     def _fail(self, error, peer):
-        """Gives the error to receivers that wait for a message of `peer` (None: of any rank)."""
+        """Gives the error to the receives that `peer` could have satisfied. None stands for all
+        ranks."""
         for message in [
             one for one in self._posted if one.wanted is None or peer in (None, one.wanted)
         ]:
@@ -414,7 +417,8 @@ class Messages:
                 after()
 
     def await_work(self, message, call, timeout):
-        """Until FSCCL has the message; raises where it has failed, or the time is over."""
+        """Waits until FSCCL has the message. Raises its error, or an error when the time is
+        over."""
         comm = self._comm
         limit_ms = (
             int(timeout.total_seconds() * 1000) if timeout else comm.limit_ms or comm.timeout_ms
@@ -437,7 +441,7 @@ class Messages:
         raise comm.late(call, limit_ms, bool(timeout))
 
     def _envelope_for(self, message):
-        """The envelope on which a receive waits, if it is known which."""
+        """Returns the envelope for which a receive waits, or None if it is not known which."""
         peer = getattr(message, 'wanted', None)
         if message.work is None and message.error is None and peer in self._inboxes:
             self._receive_from(peer)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.monitored_barrier: a barrier that says who is missing.
+"""torch.distributed.monitored_barrier: a barrier that names the ranks that are missing.
 
-It goes through the group's store, not its communicator: it is called when something else has gone
-wrong, and what it leaves behind when it fails must not stand in anybody's way. Rank 0 waits for a
-mark of every rank, in their order, and then answers all of them.
+It uses the group's store and not its communicator. A program calls it when something else has gone
+wrong, and after a failure it must leave no operation behind that would be in the way of others.
+Rank 0 waits for a mark of every rank, in the order of ranks, and then answers all of them.
 """
 
 import time
@@ -19,8 +19,8 @@ class MonitoredBarrier:
         self._store, self._rank, self._size, self._who, self._calls = store, rank, size, who, 0
 
     def __call__(self, timeout, wait_all_ranks):
-        """FscclError when somebody is late: on rank 0 with the first one's rank, or with all, if
-        they are all waited for."""
+        """Raises FscclError if a rank is late. On rank 0 the error names the first late rank, or
+        all of them with `wait_all_ranks`."""
         self._calls += 1
         self._forget(self._calls - 2)
         self._until, self._limit_ms = (
@@ -74,7 +74,7 @@ class MonitoredBarrier:
         left = max(0.001, self._until - time.monotonic())
         try:
             self._store.wait([self._key(what)], timedelta(seconds=left))
-        except RuntimeError:  # DistStoreError where the store is another process
+        except RuntimeError:  # it is DistStoreError if the store is another process
             return self._store.check([self._key(what)])
         return True
 
@@ -87,8 +87,8 @@ class MonitoredBarrier:
         return f'fsccl/monitored_barrier/{call or self._calls}/{what}'
 
     def _forget(self, call):
-        """Whoever comes to a barrier has read the answer of the one before, so all have read that
-        of the last but one."""
+        """Deletes the keys of an earlier call. A rank that comes to a barrier has read the answer
+        of the one before, so all ranks have read the answer of the last but one."""
         if self._rank == 0 and call > 0:
             for what in ('answer', *(f'rank {rank}' for rank in range(1, self._size))):
                 self._store.delete_key(self._key(what, call))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that move: gathers, scatter, broadcast, all-to-all, barrier. Names and arguments are
-c10d's."""
+"""The collectives that move data without reducing it: gathers, scatter, broadcast, all-to-all, and
+barrier. Names and arguments are those of c10d."""
 
 from . import _capi as c
 from . import streams
@@ -227,7 +227,7 @@ class Moving(Operands):
         )
 
     def _splits(self, call, tensor, splits, per):
-        """Elements for each rank, of rows for each rank."""
+        """Returns the number of elements for each rank. `splits` counts rows."""
         rows = tensor.size(0) if tensor.dim() else 1
         splits = list(splits) or [rows // self._size] * self._size
         if any(split < 0 for split in splits):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors as FSCCL takes them. Contiguous ones go to the library as they are. Others are staged: a
-copy before, or a copy back as the operation's last step.
-"""
+"""Prepares tensors for FSCCL. The library uses contiguous tensors in place. Other tensors are
+copied before the operation, or copied back as its last step."""
 
 import ctypes
 import functools
@@ -21,7 +20,7 @@ def counts_of(*counts):
 
 @functools.lru_cache(maxsize=1024)
 def dealt_out(elements, size):
-    """`elements` dealt out to `size` ranks."""
+    """Returns how many of `elements` each of `size` ranks gets."""
     return counts_of(*(elements // size + (rank < elements % size) for rank in range(size)))
 
 
@@ -36,7 +35,7 @@ def _plain(tensor):
 
 
 def _adjacent(tensors):
-    """The one contiguous tensor that `tensors` are end to end, or None."""
+    """Returns a tensor over all `tensors` if they lie end to end in one storage, or None."""
     first = tensors[0]
     at = first.data_ptr()
     for tensor in tensors:
@@ -45,7 +44,7 @@ def _adjacent(tensors):
         at += tensor.nbytes
     total = sum(tensor.numel() for tensor in tensors)
     if first.untyped_storage().nbytes() < (first.storage_offset() + total) * first.element_size():
-        return None  # neighbours by chance, in storages of their own
+        return None  # they are neighbours by chance, in different storages
     return first.as_strided((total,), (1,))
 
 
@@ -74,21 +73,22 @@ def _run_all(functions):
 
 
 class Operands:
-    """The parts that collectives have in common. Needs `_comm`, a Communicator, its `_size` and its
+    """Has what the collectives have in common. Needs `_comm` (a Communicator), and its `_size` and
     `_rank`."""
 
     def _refuse(self, call, text, kind=ValueError):
         raise kind(f'{self._comm.who()}: {call}: {text}')
 
     def _source(self, call, tensor):
-        """`tensor`, or a contiguous copy."""
+        """Returns `tensor`, or a contiguous copy of it."""
         if _plain(tensor):
             return tensor
         self._check(call, tensor)
         return tensor.resolve_conj().resolve_neg().contiguous()
 
     def _target(self, call, tensor):
-        """`tensor`, or a contiguous one of its shape whose contents _back() copies to it."""
+        """Returns `tensor`, or a contiguous tensor of its shape. _back() then copies its contents
+        to `tensor`."""
         if _plain(tensor):
             return tensor
         self._check(call, tensor)
@@ -149,7 +149,8 @@ class Operands:
                 )
 
     def _pieces(self, call, outputs):
-        """One contiguous tensor for all `outputs`, and what copies it to them."""
+        """Returns a contiguous tensor for all `outputs`, and a function that copies it to them, or
+        None."""
         target = _adjacent(outputs)
         if target is not None:
             return target, None
@@ -163,7 +164,7 @@ class Operands:
         return target, functools.partial(_unpack, target, outputs)
 
     def _packed(self, call, inputs):
-        """One contiguous tensor with the contents of all `inputs`."""
+        """Returns a contiguous tensor with the contents of all `inputs`."""
         source = _adjacent(inputs)
         return (
             source

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole tensors and the ranks that own them, for optimizers that need a whole matrix (Muon, SOAP).
+"""Deals whole tensors out to ranks, for optimizers that need whole matrices (Muon, SOAP).
 
-Owners deals tensors out so that none is cut and the ranks own about as many elements: FSCCL's
-ragged layout with blocks of one tensor. reduce() sums whole gradients to their owners in one
-operation and share() gives everybody what the owners have, for a model that every rank has whole.
-collect() and distribute() do so for the row shards of FSDP2, each in one all-to-all.
+Owners gives each tensor to one rank, so that no tensor is cut and all ranks own about as many
+elements. In FSCCL this is the ragged layout, whose block is a whole tensor. If every rank has the
+whole model, reduce() sums the gradients to their owners in one operation, and share() sends the
+owners' tensors to all ranks. For the row shards of FSDP2, collect() and distribute() do the same,
+each in one all-to-all.
 """
 
 import math
@@ -20,7 +21,7 @@ from .stats import count
 
 
 def _owners_of(shapes, ranks):
-    """The owner of each shape, and the figures of the layout."""
+    """Returns the owner of each shape, and the figures of the layout."""
     params = (c.Param * len(shapes))()
     for param, shape in zip(params, shapes):
         if not shape or 0 in shape:
@@ -43,10 +44,11 @@ def _owners_of(shapes, ranks):
 
 
 class Owners:
-    """Decides which rank of `group` owns which of some tensors, alike on all ranks: `owner[i]` is
-    the rank in the group that owns tensors[i], and `owned` lists what this rank owns. Only the
-    shapes of the tensors are looked at, of DTensors the whole ones. `largest` is the most elements
-    that a rank owns, `bound` how few that can be."""
+    """Decides which rank of `group` owns which of the tensors. All ranks decide the same, because
+    only the shapes of the tensors are used (for DTensors the shapes of the whole tensors).
+    `owner[i]` is the rank in the group that owns tensors[i], and `owned` lists the indices that
+    this rank owns. `largest` is the largest number of elements that a rank owns. No distribution
+    can have a smaller one than `bound`."""
 
     def __init__(self, tensors, group=None):
         self._group = group if group is not None else dist.group.WORLD
@@ -65,13 +67,14 @@ class Owners:
     # tensors that every rank has whole ----
 
     def reduce(self, tensors, average=True):
-        """Sums, or averages, each tensor over the ranks, in place on its owner; elsewhere it stays
-        as it is. Collective; waits."""
+        """Sums or averages each tensor over the ranks, in place on its owner. On other ranks the
+        tensor does not change. Collective; waits for completion."""
         op = c.Op(c.OP_AVG if average else c.OP_SUM, 0, 1.0)
         self._run('reduce to owners', c.lib.fsccl_reduce_scatter_list, tensors, op)
 
     def share(self, tensors):
-        """Each tensor on every rank becomes that of its owner, in place. Collective; waits."""
+        """Copies each tensor from its owner to all ranks, in place. Collective; waits for
+        completion."""
         self._run('share by owners', c.lib.fsccl_all_gather_list, tensors)
 
     def _run(self, call, function, tensors, *more):
@@ -104,9 +107,9 @@ class Owners:
     # shards of FSDP2 ----
 
     def collect(self, parts):
-        """{index: whole tensor} of what this rank owns. `parts`: this rank's rows of each tensor,
-        cut as torch.chunk cuts them (the to_local() of DTensors that FSDP2 shards along dimension
-        0), all of one dtype. Collective."""
+        """Returns {index: whole tensor} for the tensors that this rank owns. `parts` has this
+        rank's rows of each tensor, all of one dtype and cut as torch.chunk cuts them. These are the
+        to_local() of DTensors that FSDP2 shards along dimension 0. Collective."""
         parts = [part.detach().reshape(-1) for part in parts]
         self._check_parts(parts)
         sent = [
@@ -122,9 +125,10 @@ class Owners:
         }
 
     def distribute(self, wholes, like):
-        """This rank's rows of each tensor, in the order of the tensors: the reverse of collect().
-        `wholes`: {index: whole tensor} of what this rank owns; `like`: a tensor of their dtype and
-        device, since a rank may own nothing. Collective."""
+        """Returns this rank's rows of each tensor, in the order of the tensors. This is the reverse
+        of collect(). `wholes` is {index: whole tensor} for the tensors that this rank owns. `like`
+        is any tensor of their dtype and device, which is needed because a rank may own nothing.
+        Collective."""
         cut = [
             wholes[i].reshape(-1).split([self._size(i, rank) for rank in range(self._ranks)])
             for i in self.owned
@@ -143,7 +147,7 @@ class Owners:
         return parts
 
     def _size(self, i, rank):
-        """Elements of the rows of tensor i that a rank has."""
+        """Returns the number of elements in the rows of tensor i that a rank has."""
         rows, *rest = self._shapes[i]
         each = -(-rows // self._ranks)
         return min(each, max(0, rows - rank * each)) * math.prod(rest)
@@ -158,7 +162,8 @@ class Owners:
                 )
 
     def _exchange(self, sent, sizes, like):
-        """Returns what each rank sent to this one. `sent`: flat tensors for each rank."""
+        """Sends lists of flat tensors to ranks, and returns what each rank sent to this one. `sent`
+        has a list for each rank."""
         flat = [piece for of_rank in sent for piece in of_rank]
         source = torch.cat(flat) if flat else like.new_empty(0)
         target = source.new_empty(sum(sizes))

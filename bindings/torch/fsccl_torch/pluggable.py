@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch.cuda.MemPool over a device pool of FSCCL: what torch allocates in it lies in the pool's
-arena.
+"""A torch.cuda.MemPool that allocates from the arena of an FSCCL pool on a device:
 
 with torch.cuda.use_mem_pool(fsccl_torch.mem_pool(group)):
     buffer = torch.empty(n, device="cuda")
@@ -17,16 +16,17 @@ import torch.distributed as dist
 from . import _capi as c
 from . import streams
 
-_serving: dict[torch.device, Any] = {}  # device -> (MemPool, what must live as long as it)
+# For each device this has the MemPool, and what must live as long as it.
+_serving: dict[torch.device, Any] = {}
 
 
 def mem_pool(
     group: dist.ProcessGroup | None = None, device: torch.device | str | None = None
 ) -> torch.cuda.MemPool:
-    """The MemPool of `group` (default: the world) on `device` (default: the current one). Its first
-    call is collective. One pool serves a device in a process: the first group to ask. torch keeps a
-    MemPool's memory in segments of its own, of 2 MiB and more; they return to the pool when the
-    MemPool is empty and torch.cuda.empty_cache() is called."""
+    """Returns the MemPool of `group` (by default the world) on `device` (by default the current
+    one). The first call is collective. A process has one MemPool for each device, which belongs to
+    the group that asked first. torch keeps a MemPool's memory in segments of 2 MiB and more. They
+    return to the pool when the MemPool is empty and torch.cuda.empty_cache() is called."""
     device = streams.with_index(device if device is not None else 'cuda')
     comm = (group or dist.group.WORLD)._get_backend(device)._comm
     known = _serving.get(device)

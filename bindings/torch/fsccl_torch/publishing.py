@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's weights for processes outside of its job: publish() on the ranks that train,
-subscribe() in others, such as inference and evaluation. docs/publish.md says how it works.
+"""Sends a model's weights to processes outside of its job. The ranks that train call publish(), and
+other processes, such as inference and evaluation, call subscribe(). docs/publish.md says how it
+works.
 
-Each rank publishes the shards that it holds; of a tensor that is whole on every rank, the rows that
-torch.chunk would give it.
+Each rank publishes the shards that it holds. If a tensor is whole on every rank, a rank publishes
+the rows that torch.chunk would give it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _TICKET_BYTES = 256
 
 
 class Version(NamedTuple):
-    """A version of a publication: `number` counts from 1, `label` is the publisher's own."""
+    """A version of a publication. `number` counts from 1, and `label` is the publisher's own
+    number."""
 
     number: int
     label: int
@@ -43,7 +45,8 @@ def _tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _sharded_dim(name: str, tensor: DTensor) -> int | None:
-    """The dimension of the mesh over which a DTensor is sharded by rows; None: it is whole."""
+    """Returns the dimension of the mesh over which a DTensor is sharded by rows, or None if it is
+    whole."""
     sharded = [dim for dim, place in enumerate(tensor.placements) if not place.is_replicate()]
     if len(sharded) > 1 or any(
         place != Shard(0) and not isinstance(place, Replicate) for place in tensor.placements
@@ -63,8 +66,8 @@ def _describe(param: c.Param, name: bytes, tensor: torch.Tensor) -> None:
 
 
 class _Ranks:
-    """Returns the ranks that publish: a group whose rank r has the r-th rows of every tensor. The
-    first of several replicas publishes."""
+    """The ranks that publish: a group in which rank r has the r-th rows of every tensor. If there
+    are several replicas, the first one publishes."""
 
     def __init__(
         self, tensors: Mapping[str, torch.Tensor], group: dist.ProcessGroup | None
@@ -95,7 +98,7 @@ class _Ranks:
         self.comm = backend._comm
 
     def piece(self, tensor: torch.Tensor) -> torch.Tensor:
-        """This rank's rows, in host memory."""
+        """Returns this rank's rows, in host memory."""
         tensor = tensor.detach()
         if isinstance(tensor, DTensor):
             whole = all(place.is_replicate() for place in tensor.placements)
@@ -110,7 +113,7 @@ class _Ranks:
 
 
 class Publisher:
-    """The object that publish() makes of a model."""
+    """The object that publish() makes for a model."""
 
     def __init__(
         self,
@@ -163,8 +166,8 @@ class Publisher:
 
     @property
     def ticket(self) -> bytes:
-        """Returns what a subscriber needs: give it over a channel that you trust. Empty on ranks
-        that do not publish."""
+        """Returns what a subscriber needs, or b'' on ranks that do not publish. Whoever has the
+        ticket can subscribe, so send it over a channel that you trust."""
         if not self._handle:
             return b''
         made = c.UniqueId()
@@ -172,7 +175,7 @@ class Publisher:
         return bytes(made.bytes)
 
     def write_ticket(self, path: str | os.PathLike[str]) -> None:
-        """Rank 0 writes the ticket to `path`, readable by this user alone."""
+        """Writes the ticket to `path` on rank 0. Only this user can read the file."""
         if not self._handle or self._ranks.comm.rank:
             return
         part = Path(f'{os.fspath(path)}.{os.getpid()}')
@@ -181,7 +184,7 @@ class Publisher:
         part.replace(path)
 
     def report(self) -> dict[str, Any]:
-        """fsccl_publish_report_t as a dict; {} on ranks that do not publish."""
+        """Returns the fields of fsccl_publish_report_t, or {} on ranks that do not publish."""
         report = c.PublishReport()
         if not self._handle:
             return {}
@@ -189,7 +192,8 @@ class Publisher:
         return report.figures()
 
     def close(self) -> None:
-        """Ends this rank's part, when subscribers have its last version (or after linger_ms)."""
+        """Ends this rank's part when subscribers have its last version, or after `linger`
+        seconds."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:
             c.check(c.lib.fsccl_publisher_destroy(handle))
@@ -210,17 +214,28 @@ def publish(
     linger: float = 2.0,
     port: int = 0,
 ) -> Publisher:
-    """Publishes the parameters and persistent buffers of `model` as they are now, with a number of
-    the caller's, such as the step: each rank calls it after optimizer.step(). Nothing is gathered,
-    and no subscriber is waited for.
+    """Publishes the parameters and persistent buffers of `model` as they are now, with a number
+    that the caller chooses, such as the step. Each rank calls it after optimizer.step(). Nothing is
+    gathered, and it does not wait for subscribers.
 
-    The first call makes the publication (collective) and takes the other arguments. `ticket`: a
-    file that rank 0 writes for subscribers, readable by this user alone. `group`: the ranks, where
-    no tensor is a DTensor (FSDP2) that says so; its backend is 'fsccl'. `wire_dtype`: what float32
-    and float64 are published as; None: every tensor exactly as it is. `limit_bytes`: the most that
-    this rank holds for slow subscribers, beside a copy of its shards; 0: as much as that copy.
-    `timeout`: seconds after which a subscriber that takes nothing is disconnected. `linger`:
-    seconds for which Publisher.close() waits for subscribers. `port`: TCP, of this rank; 0: any.
+    The first call makes the publication, which is collective, and takes the other arguments:
+
+    ticket: a file that rank 0 writes for subscribers. Only this user can read it.
+
+    group: the ranks, if no tensor is a DTensor (FSDP2), from which they would follow. Its backend
+    is 'fsccl'.
+
+    wire_dtype: the type in which float32 and float64 are published. None publishes every tensor
+    exactly as it is.
+
+    limit_bytes: the most bytes that this rank holds for slow subscribers, beside a copy of its
+    shards. With 0 it is as much as that copy.
+
+    timeout: a subscriber that takes nothing for so many seconds is disconnected.
+
+    linger: Publisher.close() waits so many seconds for subscribers.
+
+    port: the TCP port of this rank. With 0 the system chooses one.
 
     Shards on a GPU are copied to the host first. With HSDP the first replica publishes."""
     state = _tensors(model.state_dict(keep_vars=True))
@@ -243,7 +258,7 @@ def publish(
 
 
 class Subscription:
-    """The object that subscribe() makes. A context manager."""
+    """The object that subscribe() returns. It is a context manager."""
 
     def __init__(
         self,
@@ -280,8 +295,8 @@ class Subscription:
         c.check(c.lib.fsccl_subscribe(ctypes.byref(config), ctypes.byref(self._handle)))
 
     def _memory(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
-        """Host memory for the tensor's local part, its own where it can be, and how it is
-        sharded."""
+        """Returns host memory for the tensor's local part, and how the tensor is sharded. The
+        memory is the tensor's own if it is contiguous memory of the host."""
         place = (1, 0)
         if isinstance(tensor, DTensor):
             dim = _sharded_dim(name, tensor)
@@ -299,10 +314,10 @@ class Subscription:
         return local, place
 
     def update(self, timeout: float | None = 0.0) -> Version | None:
-        """Fills the tensors with the newest complete version, and says which; None where there is
-        none that is newer, after waiting for one at most `timeout` seconds (None: the
-        subscription's own). FscclError when the publication has ended and its last version was
-        delivered. Nothing else writes to the tensors."""
+        """Fills the tensors with the newest complete version, and returns it. Returns None if there
+        is no newer one after `timeout` seconds; with None it waits as long as the subscription's
+        timeout. Raises FscclError when the publication has ended and its last version was
+        delivered. The tensors are written only here."""
         got = c.Publication()
         wait = -1 if timeout is None else int(1000 * timeout)
         status = c.lib.fsccl_subscriber_update(self._handle, wait, ctypes.byref(got))
@@ -314,7 +329,7 @@ class Subscription:
         return Version(got.version, got.label)
 
     def report(self) -> dict[str, Any]:
-        """fsccl_subscribe_report_t as a dict."""
+        """Returns the fields of fsccl_subscribe_report_t."""
         report = c.SubscribeReport()
         c.check(c.lib.fsccl_subscriber_report(self._handle, ctypes.byref(report)))
         return report.figures()
@@ -348,14 +363,21 @@ def subscribe(
     timeout: float | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Subscription:
-    """Subscribes to what publish() publishes, in a process outside of the job, which needs no
-    process group. `state_dict`: names and tensors, such as model.state_dict(), some or all of those
-    that are published, whole or DTensors sharded by rows; Subscription.update() fills them in
-    place, converting between float types. `names`: where a tensor is published under another name.
+    """Subscribes to what publish() publishes, in a process outside of the job. The process needs no
+    process group.
 
-    `ticket`: the file that publish() wrote, or the bytes. Else `address`, "host:port" of any rank
-    (Publisher.report()['port']), where both sides have the same FSCCL_JOB_SECRET_FILE. `timeout`:
-    seconds after which a rank that is silent counts as lost (FSCCL_TIMEOUT_MS)."""
+    state_dict: names and tensors, such as model.state_dict(), for all or some of the published
+    tensors. They are whole, or DTensors sharded by rows. Subscription.update() fills them in place,
+    and converts between float types.
+
+    names: {name here: name under which the tensor is published}, where these differ.
+
+    ticket: the file that publish() wrote, or its bytes.
+
+    address: without a ticket, "host:port" of any rank (Publisher.report()['port']). Both sides must
+    then have the same FSCCL_JOB_SECRET_FILE.
+
+    timeout: a rank that is silent for so many seconds counts as lost (FSCCL_TIMEOUT_MS)."""
     state = _tensors(dict(state_dict))
     return Subscription(
         state, None if ticket is None else _read_ticket(ticket), address, timeout, names or {}

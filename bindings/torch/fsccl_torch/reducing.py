@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that reduce. Names and arguments are c10d's."""
+"""The collectives that reduce. Names and arguments are those of c10d."""
 
 import torch
 
@@ -48,8 +48,8 @@ class Reducing(Operands):
     allreduce_sparse = allreduce
 
     def allreduce_coalesced(self, tensors, opts):
-        """In place, two fused operations for any list: each rank reduces its part of every tensor,
-        then the parts are gathered."""
+        """Reduces a list of tensors in place, in two operations whatever its length. In the first
+        each rank reduces its part of every tensor, in the second the parts are gathered."""
         call = 'all_reduce_coalesced'
         scattered, gathered, keep, backs = [], [], [], []
         for tensor in tensors:
@@ -204,7 +204,7 @@ class Reducing(Operands):
         )
 
     def _reduce_parts(self, call, source, output, counts, how, opts):
-        """Each rank receives its part from all and reduces."""
+        """Sends each rank its part of every rank's input, and reduces it there in torch."""
         rows = torch.empty((self._size, *output.shape), dtype=output.dtype, device=output.device)
         return self._exchange(
             call,

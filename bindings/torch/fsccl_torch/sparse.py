@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The all-reduce of a sparse (COO) tensor: everybody's indices and values are gathered and summed
-where they meet."""
+"""The all-reduce of a sparse (COO) tensor. The indices and values of all ranks are gathered, and
+values with equal indices are summed."""
 
 import ctypes
 

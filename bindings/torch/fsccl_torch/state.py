@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making replicas of a module equal, and checking that they are.
+"""Makes the replicas of a module equal, and checks that they are.
 
-Tensors are sent where they lie, all of a list in one operation: nothing is flattened or copied. For
-a DTensor it is the local shard, which each replica gets from the first replica's same shard.
+All tensors of a list are sent from where they lie, in one operation; nothing is flattened or
+copied. A DTensor is sent as its local shard, which each replica gets from the same shard of the
+first replica.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _CPU = torch.device('cpu')
 def broadcast_coalesced(
     tensors: Iterable[torch.Tensor], src: int = 0, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Copies the tensors of the group's rank `src` to its other ranks, in place. Collective; lists
-    are alike on all ranks."""
+    """Copies the tensors of the group's rank `src` to its other ranks, in place. Collective. All
+    ranks give lists of the same shapes and types."""
     group = group or dist.group.WORLD
     tensors = [tensor.detach() for tensor in tensors if tensor.numel()]
     if not tensors:
@@ -51,13 +52,14 @@ def sync_module_states(
     ignore: Collection[str] = (),
     verify: bool = False,
 ) -> None:
-    """Makes all replicas of `module` equal to replica `src`: its parameters, then its buffers, one
-    operation each.
+    """Makes all replicas of `module` equal to replica `src`: its parameters in one operation, and
+    then its buffers in another.
 
-    DTensors go over the dimensions of their mesh in which they are replicated (HSDP: the first).
-    Other tensors go over `group`; without one over the replicate dimensions of the module's
-    DTensors, or the world if it has none. `ignore`: names left out. With `verify` the replicas are
-    compared afterwards, RuntimeError if they differ."""
+    DTensors are sent over the dimensions of their mesh in which they are replicated (with HSDP the
+    first). Other tensors are sent over `group`. Without `group` they are sent over the dimensions
+    in which the module's DTensors are replicated, or over the world if it has no DTensors. Names in
+    `ignore` are left out. With `verify` the replicas are compared afterwards, and RuntimeError is
+    raised if they differ."""
     for wanted, named in ((parameters, module.named_parameters), (buffers, module.named_buffers)):
         if wanted:
             for replicas, tensors in _by_replicas(module, named(), group, ignore).items():
@@ -80,8 +82,8 @@ def verify_replicas(
     buffers: bool = True,
     ignore: Collection[str] = (),
 ) -> dict[str, list[int]]:
-    """{name: ranks of the replicas' group whose tensor differs from its rank 0's}; empty when all
-    replicas are equal. Compares 128-bit hashes. Collective, over the groups that
+    """Returns {name: ranks in the replicas' group whose tensor differs from rank 0's}. It is empty
+    if all replicas are equal. Compares 128-bit hashes. Collective over the groups that
     sync_module_states() uses."""
     named = [
         *(module.named_parameters() if parameters else ()),
@@ -104,7 +106,7 @@ def verify_replicas(
 
 
 def _by_replicas(module, named, group, ignore):
-    """{group of replicas: [(name, local tensor)]}, in the module's order."""
+    """Returns {group of replicas: [(name, local tensor)]}, in the module's order."""
     plain = [group] if group else _replica_groups(module) or [dist.group.WORLD]
     lists = {}
     for name, tensor in named:

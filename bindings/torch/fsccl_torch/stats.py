@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what the backend carried, in this process: calls and bytes of the larger buffer, by
-collective."""
+"""Counts what the backend has carried in this process: for each collective the calls, and the bytes
+of the larger buffer."""
 
 import collections
 
@@ -20,7 +20,8 @@ def count_bytes(call: str, size: int) -> None:
 
 
 def stats() -> dict[str, int]:
-    """{name: number}: "all_reduce" counts calls, "all_reduce_bytes" bytes, and so on."""
+    """Returns {name: number}: "all_reduce" is the number of calls, "all_reduce_bytes" that of
+    bytes, and so on."""
     found = {}
     for call, (calls, size) in _carried.items():
         found[call], found[f'{call}_bytes'] = calls, size

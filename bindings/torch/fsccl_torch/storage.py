@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting memory behind a storage of torch that exists already, so that all its tensors see that
+"""Puts memory behind a storage of torch that exists already, so that all its tensors show that
 memory.
 
-UntypedStorage._swap_data_ptr_() exchanges the memory of two storages. Torch 2.11 and older have no
-function for it. There the two words of the C++ object (c10::StorageImpl) that hold the address and
-the size are written from here. They are found by their values in storages whose address and size
-are known, and nothing is written unless they are found at the same place in all of these, and
-unless a trial with a storage of its own succeeds. The storage never owns the memory: its size is 0
-otherwise.
+UntypedStorage._swap_data_ptr_() exchanges the memory of two storages. Torch 2.11 and older do not
+have this function. For these, two words of the C++ object (c10::StorageImpl) are written from here:
+the address and the size. Their places are found in storages whose address and size are known, by
+looking for these values. Nothing is written unless they have the same places in all of these, and
+unless a trial with another storage has succeeded. The storage never owns the memory, and while no
+memory is behind it its size is 0.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import functools
 
 import torch
 
-_WORDS = 8  # bytes of the C++ object that are looked at; all its versions are larger
+_WORDS = 8  # so many words of the C++ object are read; all its versions are larger
 _SWAPS = hasattr(torch.UntypedStorage, '_swap_data_ptr_')
 
 
@@ -25,15 +25,15 @@ def can_be_exchanged() -> bool:
 
 
 class Memory:
-    """`size` bytes at an address, which somebody else owns, to be put behind storages on
-    `device`."""
+    """`size` bytes at an address, to be put behind storages on `device`. Somebody else owns
+    them."""
 
     def __init__(self, address, size, make_storage):
         self._address, self._size = address, size
         self._other = make_storage(address, size) if _SWAPS else None
 
     def put_behind(self, storage):
-        """The storage is empty."""
+        """Puts the memory behind an empty storage."""
         if _SWAPS:
             storage._swap_data_ptr_(self._other)
         else:
@@ -42,12 +42,12 @@ class Memory:
     def take_away(self, storage):
         if _SWAPS:
             storage._swap_data_ptr_(self._other)
-        elif storage.nbytes():  # else the program has resized it to 0 itself
+        elif storage.nbytes():  # otherwise the program has resized it to 0 itself
             _write(storage, 0, 0)
 
 
 def shows_memory(reference):
-    """Returns whether the storage of a StorageWeakRef lives and has memory behind it."""
+    """Returns whether the storage of a StorageWeakRef is alive and has memory behind it."""
     storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
     return storage is not None and storage.nbytes() > 0
 
@@ -64,8 +64,8 @@ def _write(storage, address, size):
 
 @functools.cache
 def _places():
-    """The indices of the words of a storage that hold its address and its size, or None where they
-    are not found."""
+    """Returns the indices of the words of a storage that hold its address and its size, or None if
+    they are not found."""
     found = None
     for size in (4093, 8191, 12289):
         storage = torch.UntypedStorage(size)
@@ -74,8 +74,8 @@ def _places():
             [i for i, word in enumerate(words) if word == value]
             for value in (storage.data_ptr(), size)
         ]
-        # The address stands twice where the object that frees the memory is the memory itself: the
-        # first is the one that is read.
+        # The address occurs twice if the object that frees the memory is the memory itself. The
+        # first occurrence is the one that torch reads.
         places = (here[0][0], here[1][0]) if here[0] and len(here[1]) == 1 else None
         if places is None or found not in (None, places):
             return None
@@ -84,7 +84,7 @@ def _places():
 
 
 def _trial(at_address, at_size):
-    """Returns whether a storage whose words are written shows other memory, and is empty again
+    """Returns whether a storage shows other memory when its words are written, and is empty
     afterwards."""
     tensor, other = torch.empty(5, dtype=torch.float64), torch.arange(5, dtype=torch.float64)
     storage = tensor.untyped_storage()

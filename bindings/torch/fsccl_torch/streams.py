@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything here that touches torch.cuda, so that what orders work on streams can be tested
-without a GPU: by putting a stand-in in place of `cuda`, which has these functions and no others.
+"""Has all uses of torch.cuda. Tests put a stand-in with the same functions in place of `cuda`, so
+that the order of work on streams can be tested without a GPU.
 
 Collectives on tensors of a GPU run on a stream of their own, one for each communicator and device
-(Side). It waits for what the caller's stream was given before, and whoever waits for the work makes
-its own stream wait. The host never waits. Memory is not given back early: what an operation uses is
-held until a stream that waited for it may free it, or until it is known to be complete.
+(Side). That stream waits for what the caller's stream was given before. A wait for the work makes
+the current stream wait; the host never waits. The operands of an operation are held until a stream
+that waited for it may free them, or until the operation is known to be complete.
 """
 
 import torch
 
 
 class _Cuda:
-    """torch.cuda, as far as it is used."""
+    """The functions of torch.cuda that are used."""
 
     @staticmethod
     def current_device():
@@ -28,12 +28,12 @@ class _Cuda:
 
     @staticmethod
     def on(stream):
-        """A context in which `stream` is the current one."""
+        """Returns a context in which `stream` is the current one."""
         return torch.cuda.stream(stream)
 
     @staticmethod
     def handle(stream):
-        """The cudaStream_t, a number; 0 is the legacy default stream."""
+        """Returns the cudaStream_t as a number; 0 is the legacy default stream."""
         return stream.cuda_stream
 
     @staticmethod
@@ -52,18 +52,19 @@ class _Cuda:
 
     @staticmethod
     def storage_at(address, size, device):
-        """The storage over `size` bytes at an address, which somebody else owns."""
+        """Returns a storage over `size` bytes at an address, which somebody else owns."""
         return torch._C._construct_storage_from_data_pointer(address, device, size)
 
     @staticmethod
     def bytes_of(block, device):
-        """A tensor over a Block, which lives as long as it or any view of it."""
+        """Returns a tensor over a Block. The Block lives as long as the tensor or any view of
+        it."""
         return torch.as_tensor(block, device=device)
 
     @staticmethod
     def pluggable_pool(library):
-        """A torch.cuda.MemPool that libfsccl serves, and the allocator, which must live as long as
-        the process."""
+        """Returns a torch.cuda.MemPool that allocates from libfsccl, and its allocator, which must
+        live as long as the process."""
         allocator = torch.cuda.memory.CUDAPluggableAllocator(
             library, 'fsccl_torch_malloc', 'fsccl_torch_free'
         )
@@ -74,7 +75,7 @@ cuda = _Cuda
 
 
 def with_index(device):
-    """The device as tensors name it: "cuda" is the current one."""
+    """Returns the device with its index, as tensors name it. "cuda" alone is the current device."""
     device = torch.device(device)
     return (
         torch.device('cuda', cuda.current_device())
@@ -88,7 +89,7 @@ def on_gpu(device):
 
 
 def device_of(operands):
-    """The device of the first tensor in `operands` (a tensor, None, or a list of these), or
+    """Returns the device of the first tensor in `operands` (a tensor, None, or a list of these), or
     None."""
     if isinstance(operands, torch.Tensor):
         return operands.device
@@ -100,8 +101,8 @@ def device_of(operands):
 
 
 class Block:
-    """`size` bytes of device memory as torch takes them from other libraries: the tensor made of it
-    keeps this object."""
+    """`size` bytes of device memory in the form in which torch takes memory of other libraries. The
+    tensor made of it keeps this object alive."""
 
     def __init__(self, address, size):
         self.__cuda_array_interface__ = {
@@ -114,35 +115,36 @@ class Block:
 
 
 class Side:
-    """The stream on which one communicator works on one device, and what its operations hold."""
+    """The stream of one communicator on one device, and the memory that its operations hold."""
 
     def __init__(self, device):
         self.device, self.stream = device, cuda.new_stream(device)
-        self._held = {}  # id of an event -> it and operands, in the order of the stream
+        self._held = {}  # by the id of an event: the event and its operands, in stream order
 
     def begin(self):
-        """Makes work that is put on the stream from now on follow what the current stream was
-        given. Returns that stream."""
+        """Makes the stream wait for what the current stream was given. Returns the current
+        stream."""
         caller = cuda.current_stream(self.device)
         self.stream.wait_event(cuda.record(caller))
         return caller
 
     def end(self, operands):
-        """The event behind what was put on the stream. `operands` live until release() or its
-        completion."""
+        """Returns an event behind what was put on the stream. `operands` live until release() or
+        until the event is complete."""
         event = cuda.record(self.stream)
-        if not cuda.capturing():  # a graph keeps its memory, and its events cannot be asked
+        # A graph that is being captured keeps its memory itself, and its events cannot be queried.
+        if not cuda.capturing():
             self._forget()
             self._held[id(event)] = (event, operands)
         return event
 
     def release(self, event):
-        """The stream on which the operands were made waits for `event`: it may have their memory
-        back."""
+        """Stops holding the operands of `event`. The stream on which they were made must wait for
+        the event, because it may reuse their memory."""
         self._held.pop(id(event), None)
 
     def finish(self):
-        """Waits for all of it; the host does, at the end of a group."""
+        """Waits on the host for all operations, which is done only at the end of a group."""
         self.stream.synchronize()
         self._held.clear()
 

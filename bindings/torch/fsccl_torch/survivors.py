@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Going on after ranks have died: who they are, a process group of those that are left, and the
-state of training dealt out anew among them, in memory.
+"""Goes on after ranks have died. Functions tell which ranks these are, make a process group of
+those that are left, and redistribute the state of training among them, in memory.
 
-    # on every survivor: each is told at its next collective
+    # Every survivor gets the error at its next collective.
     except DistBackendError:
         fsccl_torch.shrink()                         # the default group is now one of the survivors
         mesh = init_device_mesh("cpu", ...)
@@ -25,7 +25,7 @@ from .backend import FscclBackend, handed_over
 from .base import BACKEND
 from .dtypes import MOVED
 
-STATES = ('alive', 'suspect', 'left', 'dead')  # by fsccl_peer_state_t
+STATES = ('alive', 'suspect', 'left', 'dead')  # in the order of fsccl_peer_state_t
 
 
 def _backend(group):
@@ -38,7 +38,7 @@ def _backend(group):
 
 
 def peer_states(group: dist.ProcessGroup | None = None) -> list[str]:
-    """Returns what this rank knows of the life of each rank of the group: "alive", "suspect",
+    """Returns the state of each rank of the group, as far as this rank knows: "alive", "suspect",
     "left" or "dead". Sends nothing."""
     comm, state, states = _backend(group)._comm, ctypes.c_int(), []
     for rank in range(comm.size):
@@ -48,10 +48,10 @@ def peer_states(group: dist.ProcessGroup | None = None) -> list[str]:
 
 
 def shrink(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
-    """The process group of those of `group` (the default one) that live:
-    torch.distributed.shrink_group() without the ranks that the survivors agree to be gone.
-    Collective over the survivors. Operations of the group still in flight end with an error; of the
-    default group all other groups are destroyed."""
+    """Makes a process group of the ranks of `group` (by default the default group) that are alive,
+    as torch.distributed.shrink_group() does. The survivors agree which ranks are gone. Collective
+    over the survivors. Operations of the group in flight end with an error. If `group` is the
+    default group, all other groups are destroyed."""
     lost = _backend(group).survive()
     if not lost:
         raise c.FscclError(
@@ -66,8 +66,8 @@ def shrink(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
 
 
 def _default_group_anew(old):
-    """Does what torch.distributed.shrink_group() does for the default group, where torch cannot do
-    it for a group written in Python."""
+    """Does what torch.distributed.shrink_group() does for the default group. Before 2.14 torch
+    cannot do it itself, because the group is written in Python."""
     if old is not dist.group.WORLD:
         raise c.FscclError(
             f'{old._comm.who()}: shrink: before torch 2.14 only the default group can be made '
@@ -101,15 +101,19 @@ def redistribute(
     version: int = 0,
     limit_bytes: int = 0,
 ) -> int:
-    """Fills the DTensors `new` with what the ranks of `group` hold of the DTensors `old`: lists of
-    the same tensors in the same order, parameters or states of an optimizer, sharded along their
-    first dimension over one dimension of a mesh and replicated over others (FSDP2, HSDP), over any
-    number of ranks. No byte is asked of a rank that is not in `group`. Collective.
+    """Fills the DTensors `new` from what the ranks of `group` hold of the DTensors `old`.
+    Collective.
 
-    `version` says what `old` is of on this rank, the number of steps, say: shards of one version
-    only are combined, the newest of which all are there; it is returned. FscclError on all ranks
-    when there is none: it names what is lost. `limit_bytes`: of memory for the exchange (64
-    MiB)."""
+    Both are lists of the same tensors in the same order: parameters or states of an optimizer. They
+    are sharded along their first dimension over one dimension of a mesh, and may be replicated over
+    others (FSDP2, HSDP), over any number of ranks. No byte is asked of a rank that is not in
+    `group`.
+
+    version: says which version `old` has on this rank, for example the number of steps. Only shards
+    of one version are combined: the newest version of which all shards are there. This version is
+    returned. If there is none, all ranks get an FscclError that names what is missing.
+
+    limit_bytes: memory for the exchange; 0 means 64 MiB."""
     old, new = list(old), list(new)
     if len(old) != len(new) or not old:
         raise ValueError(
@@ -155,7 +159,8 @@ def _local(tensor):
 
 
 def _sharding(tensors):
-    """How all of them are dealt out, and this rank's place."""
+    """Returns how the tensors are sharded, which must be the same for all of them, and this rank's
+    place."""
     found = {_sharding_of(tensor) for tensor in tensors}
     if len(found) > 1:
         raise ValueError(

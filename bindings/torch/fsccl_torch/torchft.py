@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchft over FSCCL: the process group between the replicas of a training that goes on when a
-replica dies, and that takes in a replica that comes.
+"""torchft over FSCCL: a process group between the replicas of a training that goes on when a
+replica dies, and that new replicas can join.
 
     manager = torchft.Manager(pg=fsccl_torch.torchft.ProcessGroupFsccl(), ...)
 
 torchft's manager has a store for each quorum and calls configure() with it. The replicas of that
-quorum then meet as a new communicator. Every replica knows of a death as soon as it is seen, so
-that an operation with the dead ends with an error, and not after a timeout.
+quorum then meet in a new communicator. Every replica learns of a death as soon as one sees it, so
+an operation with a dead replica ends with an error at once, and not after a timeout.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ['ProcessGroupFsccl']
 
 
 class ProcessGroupFsccl(ProcessGroupWrapper):
-    """A process group of torchft whose collectives are FSCCL's. `timeout` is how long the replicas
-    of a quorum may take to meet, and how long an operation may take."""
+    """A process group of torchft whose collectives are FSCCL's. `timeout` limits how long the
+    replicas of a quorum take to meet, and how long an operation takes."""
 
     def __init__(self, timeout: timedelta = timedelta(seconds=60)) -> None:
         super().__init__(timeout)
@@ -40,7 +40,7 @@ class ProcessGroupFsccl(ProcessGroupWrapper):
 
     def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> dist.ProcessGroup:
         name, ranks = f'torchft quorum {self._quorum_id}', list(range(world_size))
-        # The replicas have no default group in common: they meet over the store.
+        # The replicas have no default group in common, so they meet over the store.
         comm = connect(store, rank, world_size, self._timeout, name, ranks)
         self._backend = FscclBackend(comm, store, _options(self._timeout, name, ranks))
         if not BACKEND:
@@ -56,7 +56,7 @@ class ProcessGroupFsccl(ProcessGroupWrapper):
         return [torch.device('cpu'), *[torch.device('cuda')] * torch.cuda.is_available()]
 
     def abort(self, errored: bool = True) -> None:
-        """Ends the operations in flight, and gives the communicator back."""
+        """Ends the operations in flight, and destroys the communicator."""
         super().abort(errored)
         self._close()
 

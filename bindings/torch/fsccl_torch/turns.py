@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Futures of operations: the threads that complete them, and the order of the collectives that
-functions hung on them issue.
+"""Futures of operations: the threads that complete them, and the order of collectives that are
+issued by functions hung on futures.
 
 Ranks must issue collectives in one order. A function that a program hangs on a future runs in
-another thread, at a moment that no other rank knows, so a collective that it issues could overtake
-those of the program on one rank and not on another. Therefore each future of a collective has a
-turn, in the order of the calls of get_future() in its thread, and a collective waits for its place:
+another thread, at a moment that no other rank knows. A collective that it issues could therefore
+overtake the program's own collectives on one rank and not on another. To prevent this, each future
+of a collective has a turn. The turns of a thread are in the order of its calls of get_future(), and
+a collective waits for its turn:
 
 - A collective of the program waits until the turns of all earlier futures of its thread are over.
 - A collective of a function hung on a future waits until the turns before that future's are over.
@@ -24,11 +25,11 @@ import threading
 
 from . import _capi as c
 
-_changed = threading.Condition()  # a turn is over
+_changed = threading.Condition()  # notified when a turn is over
 
 
 class _Series:
-    """The turns, in their order, that one thread, or one turn's functions, must wait for."""
+    """The turns, in their order, for which one thread, or the functions of one turn, must wait."""
 
     def __init__(self):
         self._turns = collections.deque()
@@ -37,7 +38,7 @@ class _Series:
         self._turns.append(turn)
 
     def first(self):
-        """The first turn that is not over, or None. Needs the lock of _changed."""
+        """Returns the first turn that is not over, or None. Needs the lock of _changed."""
         while self._turns and self._turns[0].is_over():
             self._turns.popleft()
         return self._turns[0] if self._turns else None
@@ -65,9 +66,9 @@ class _Turn:
 
 
 class _OfThread(threading.local):
-    """The turn whose functions a thread runs, and the series of the futures that it asked for; None
-    where there is none. Every collective reads both: attributes of the class cost less than missing
-    ones of the thread."""
+    """The turn whose functions a thread runs, and the series of the futures that the thread asked
+    for. Each may be None. Every collective reads both. They are attributes of the class because an
+    attribute that a thread lacks takes longer to look up."""
 
     turn: '_Turn | None' = None
     series: '_Series | None' = None
@@ -77,7 +78,7 @@ _here = _OfThread()
 
 
 def _series():
-    """The series to which a future belongs that this thread asks for now."""
+    """Returns the series for a future that this thread asks for now."""
     if _here.turn is not None:
         return _here.turn.inner
     if _here.series is None:
@@ -86,7 +87,8 @@ def _series():
 
 
 def await_turn():
-    """Called before each collective: returns when it is the one that all ranks issue next."""
+    """Waits until all ranks issue this thread's collective next. It is called before each
+    collective."""
     turn, series = _here.turn, _here.series
     if turn is not None:
         with _changed:
@@ -97,16 +99,16 @@ def await_turn():
 
 
 class _Completer:
-    """Completes futures. FSCCL calls `_done` wherever an operation ends; that must not wait, so it
-    only names the turn to the threads here. A function that a program hung on a future runs in one
-    of them and may wait for other futures: whenever all threads are busy there is one more."""
+    """Completes futures. FSCCL calls `_done` in whatever thread an operation ends. `_done` must not
+    wait, so it only queues the name of the turn for the threads of this class. A function that a
+    program hung on a future runs in one of these threads and may wait for other futures. Therefore
+    a new thread is started whenever all of them are busy."""
 
     def __init__(self):
         self._queue, self._turns, self._names = queue.SimpleQueue(), {}, itertools.count(1)
         self._lock, self._idle, self._busy = threading.Condition(), 0, 0
-        self._callback = c.WORK_DONE(
-            self._done
-        )  # lives as long as the process: FSCCL may call it until then
+        # It lives as long as the process, because FSCCL may call it until then.
+        self._callback = c.WORK_DONE(self._done)
 
     def _done(self, name, _status):
         self._queue.put(name)
@@ -120,12 +122,12 @@ class _Completer:
         return name
 
     def run_later(self, before, future):
-        """Completes `future` in another thread, behind the call of `before` there, whatever that
-        raises."""
+        """Calls `before` in another thread and then completes `future`, even if `before` raised an
+        error."""
         self._queue.put(self._add(_Turn(future, _Series(), before)))
 
     def watch(self, handle, future, in_order):
-        """Completes `future` when the work `handle` is over, well or not."""
+        """Completes `future` when the work `handle` is over, whether it succeeded or failed."""
         turn = _Turn(future, _series() if in_order else _Series())
         name = self._add(turn)
         try:
@@ -160,7 +162,7 @@ class _Completer:
         if turn.before:
             try:
                 turn.before()
-            except Exception:  # a reader of the future asks for it again
+            except Exception:  # reading the future calls it again, and raises it there
                 pass
         turn.future.set_result(None)
         _here.turn = None
@@ -174,8 +176,8 @@ class _Completer:
             _changed.notify_all()
 
     def over(self, seconds):
-        """Waits until no future is to be completed any more, and no thread is at it. False: not in
-        so many seconds."""
+        """Waits until no future is left to complete and no thread is completing one. Returns False
+        if this takes longer than so many seconds."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._turns and not self._busy, seconds)
 

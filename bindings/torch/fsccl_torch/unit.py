@@ -2,12 +2,12 @@
 """A unit of FSCCL (parameters that are gathered and freed together) with torch tensors at both
 ends.
 
-While a unit is unsharded, a parameter is a view of the slot that the ranks of the host share; what
-a program writes to it stays this rank's own, until reshard. Its storage is the same from the first
-step to the last; only the memory behind it is exchanged (SlotView). So every view, saved tensor and
-nn.Parameter over it follows, and one that is used after reshard meets an empty storage, never
-another layer's parameters. On a GPU operations are put on the stream that use() names, and nothing
-here waits.
+While a unit is unsharded, each parameter is a view of the slot that the ranks of the host share.
+A write of the program to it is seen by this rank only, and is dropped at reshard. The storage of a
+parameter is the same in all steps; only the memory behind it is exchanged (SlotView). So views,
+saved tensors and nn.Parameters on it remain valid. A use after reshard meets an empty storage and
+never another layer's parameters. On a GPU operations are put on the stream that use() names, and
+nothing here waits.
 """
 
 import ctypes
@@ -24,14 +24,14 @@ from .turns import await_turn
 
 
 def _sharing(device):
-    """On the host ranks share a slot, in which a page that one writes becomes its own; on GPUs
-    every rank has its own slot."""
+    """Returns how ranks share a slot. On the host they share one, and a page that a rank writes
+    becomes that rank's own. On GPUs every rank has its own slot."""
     return c.SHARING_PRIVATE if streams.on_gpu(device) else c.SHARING_COPY_ON_WRITE
 
 
 class Users:
-    """The objects that still need a unit, and the storages that its memory may be behind. The unit
-    is gone when no object is left, and no storage shows its memory."""
+    """Counts the objects that still need a unit, and knows the storages that may show its memory.
+    The unit is gone when no such object is left and no storage shows its memory."""
 
     def __init__(self):
         self._count, self._storages = 0, []
@@ -44,7 +44,8 @@ class Users:
         self._count -= 1
 
     def add_storage(self, storage):
-        """A storage that is dropped while it is open may have views: it is looked at, not held."""
+        """Adds a storage by a weak reference. A storage may outlive its owner in views while it
+        shows the unit's memory, so are_gone() asks the storage itself."""
         self._storages.append(StorageWeakRef(storage))
 
     def are_gone(self):
@@ -52,8 +53,8 @@ class Users:
 
 
 class SlotView:
-    """A flat tensor whose memory is put in place by open() and taken away by close(). It may be
-    longer than that, which is `size` bytes: FSDP2 pads it."""
+    """A flat tensor whose memory open() puts in place and close() takes away. `size` is the size of
+    that memory; the tensor may be longer, because FSDP2 pads it."""
 
     def __init__(self, tensor, size=None, users=None):
         self.tensor, self._storage = tensor, tensor.untyped_storage()
@@ -88,8 +89,8 @@ class SlotView:
 
 
 class Handle:
-    """The fsccl_unit_t of a unit, which outlives the unit in Python: see memory.Pool. `stream`: on
-    a GPU the CUDA stream of the unit's calls, as a number."""
+    """The fsccl_unit_t of a unit. It outlives the unit's Python object (memory.Pool.take_back()).
+    `stream` is the CUDA stream of the unit's calls on a GPU, as a number."""
 
     def __init__(self, value, users):
         self.value, self.users, self.stream = value, users, None
@@ -100,7 +101,7 @@ class Handle:
 
     def close(self):
         if self.value:
-            # Waits for a gather that nobody waited for.
+            # A gather that nobody waited for is waited for here.
             c.lib.fsccl_unit_reshard(self.value, self.stream)
             if c.lib.fsccl_unit_destroy(self.value) == c.OK:
                 self.value = None
@@ -108,9 +109,9 @@ class Handle:
 
 
 def _counters(param):
-    """Two tensors without memory. One has the version of a DTensor, which an optimizer raises, the
-    other that of its part, which a write to to_local() raises, now and later. They may outlive
-    it."""
+    """Returns two tensors without memory that share version counters with `param`. The first has
+    that of the DTensor, which an optimizer raises. The second has that of its local part, which a
+    write to to_local() raises. The tensors may outlive `param`."""
     with torch.inference_mode(False), torch.no_grad():
         whole, part = param.detach(), param._local_tensor.detach()
         part.data = part.new_empty(0)
@@ -123,9 +124,9 @@ def _pointer(codec):
 
 
 class _Unit:
-    """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with
-    this rank's parts `shards`. Collective to make. `config` holds what else fsccl_unit_config_t
-    has."""
+    """An fsccl_unit. `shapes` are those of the whole parameters, which are cut along their first
+    dimension, and `shards` are this rank's parts. `config` has the other fields of
+    fsccl_unit_config_t. Making it is collective."""
 
     def __init__(self, comm, name, shapes, shards, flags, sharded_grads, users, **config):
         self._comm, self._name, self.size = comm, name, len(shapes)
@@ -170,11 +171,12 @@ class _Unit:
         return self._handle.value
 
     def use(self, stream):
-        """On a GPU: the stream of the next calls."""
+        """Names the stream of the next calls, on a GPU."""
         self._handle.stream = streams.cuda.handle(stream)
 
     def codec_report(self):
-        """Counts what the codec has done so far (fsccl_codec_report_t); None without one."""
+        """Returns what the codec has done so far (fsccl_codec_report_t), or None if there is no
+        codec."""
         if not self._coded:
             return None
         report = c.CodecReport()
@@ -199,8 +201,8 @@ class _Unit:
 
 
 class Parameters(_Unit):
-    """The gather of some parameters, without gradients. The caller keeps the shards alive. `keep`:
-    a KEEP_..., and its bytes."""
+    """The gather of some parameters, without gradients. The caller keeps the shards alive. `keep`
+    is a KEEP_... and its number of bytes."""
 
     def __init__(self, comm, name, shapes, shards, wire_dtype, keep, users, codec=None):
         super().__init__(
@@ -220,24 +222,26 @@ class Parameters(_Unit):
             gather_codec=_pointer(codec),
         )
         self._coded = codec is not None
-        # offsets of the parameters in the slot, from the first that is not empty
+        # These are the offsets of the parameters in the slot, counted from the first that is not
+        # empty.
         self._offsets = None
         self._view = c.View()
 
     def set_shards(self, shards):
-        """The shards' memory was replaced."""
+        """Tells the unit that the memory of the shards was replaced."""
         places = (ctypes.c_void_p * self.size)(*[shard.data_ptr() or None for shard in shards])
         self._check(c.lib.fsccl_unit_set_shards(self.handle, places), 'given other shards')
 
     def watch(self, params):
-        """The versions of these DTensors are those that versions() tells from now on."""
+        """Makes versions() return the versions of these DTensors from now on."""
         self._handle.counters = [counter for param in params for counter in _counters(param)]
 
     def versions(self):
         return self._handle.versions()
 
     def promise(self, trains, frozen_bytes):
-        """An optimizer is going to write to the shards, or not; so many bytes stay gathered."""
+        """Says whether an optimizer is going to write to the shards, and how many bytes stay
+        gathered."""
         self._handle.trains, self._handle.frozen_bytes = trains, frozen_bytes
 
     def mark_changed(self):
@@ -252,7 +256,8 @@ class Parameters(_Unit):
             )
 
     def wait(self):
-        """Until the parameters are there, on a GPU until the calls are; their addresses."""
+        """Waits until the parameters are gathered, and returns their addresses. On a GPU it does
+        not wait for the stream."""
         self._finish('unsharded')
         if self._offsets is None:
             addresses = [self._address(i) or 0 for i in range(self.size)]
@@ -269,7 +274,7 @@ class Parameters(_Unit):
         return self._view.data
 
     def reshard(self):
-        if self.handle:  # a failed communicator reports its failure where it is used next
+        if self.handle:  # an error is not raised here: it comes with the next use
             with self._comm.lock:
                 c.lib.fsccl_unit_reshard(self.handle, self._handle.stream)
             self._release()
@@ -280,9 +285,8 @@ class Gradients(_Unit):
     the sums, in `sum_dtype`."""
 
     def __init__(self, comm, name, shapes, shards, dtype, sum_dtype, codec=None):
-        place = torch.empty(
-            1, dtype=sum_dtype, device=shards[0].device
-        )  # not written to: each reduction names its places
+        # Nothing is written to this tensor, because each reduction names its places.
+        place = torch.empty(1, dtype=sum_dtype, device=shards[0].device)
         super().__init__(
             comm,
             name,
@@ -301,8 +305,8 @@ class Gradients(_Unit):
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
 
     def reduce(self, grads, places, scale, accumulate):
-        """Submits. The tensors, and the memory at the addresses `places`, must live until
-        wait()."""
+        """Submits a reduction. The tensors, and the memory at the addresses `places`, must live
+        until wait()."""
         self._grads[:] = [grad.data_ptr() or None for grad in grads]
         self._places[:] = places
         config = c.ReduceConfig(

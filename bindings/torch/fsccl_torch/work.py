@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations in flight: what a collective returns.
 
-A Work keeps the tensors of its operation alive until the operation is over. Its last step (copying
-a staged result into the caller's tensor, reducing) runs exactly once, in the thread that first
-learns of the completion; so a second wait() never touches the result again. Operations on a GPU
-have that step on their stream, and end there (StreamWork).
+A Work keeps the tensors of its operation alive until the operation is over. Its last step, which
+copies a staged result into the caller's tensor or reduces, runs exactly once, in the thread that
+first learns of the completion. So a second wait() never touches the result again. An operation on a
+GPU has this step on its stream (StreamWork).
 """
 
 import torch
@@ -16,8 +16,8 @@ from .turns import run_later, watch
 
 
 class Work(HeldWork):
-    """One operation. `handle` is 0 when it is over already. `in_order`: it is a collective, which
-    all ranks issue in one order."""
+    """One operation. `handle` is 0 if it is over already. `in_order` says that it is a collective,
+    which all ranks issue in one order."""
 
     def __init__(self, comm, call, handle, keep, result, finish, in_order=True):
         super().__init__()
@@ -33,7 +33,8 @@ class Work(HeldWork):
         return True
 
     def test(self):
-        """True when the operation is over, well or not; does not wait."""
+        """Returns True when the operation is over, whether it succeeded or failed. Does not
+        wait."""
         handle = self._handle
         if handle:
             status = c.lib.fsccl_work_test(handle)
@@ -64,8 +65,8 @@ class Work(HeldWork):
             if self._future is None:
                 over = torch.futures.Future()
                 if self._handle:
-                    # An error reaches torch's side of a future only out of a function hung on
-                    # another.
+                    # torch reports an error of a future only if a function hung on another future
+                    # raises it.
                     self._future = over.then(self._outcome)
                     self.when_over(over)
                 else:
@@ -74,7 +75,7 @@ class Work(HeldWork):
             return self._future
 
     def when_over(self, future):
-        """Completes `future` in another thread when the operation is over, well or not."""
+        """Completes `future` in another thread when the operation has succeeded or failed."""
         with self._comm.finish_lock:
             if self._handle:
                 self._comm.watched = True
@@ -83,7 +84,7 @@ class Work(HeldWork):
                 run_later(None, future)
 
     def wait_briefly(self, seconds):
-        """Returns when the operation is over, or the time is; raises nothing."""
+        """Returns when the operation or the time is over. Raises nothing."""
         handle = self._handle
         if handle:
             c.lib.fsccl_work_wait(handle, max(1, int(seconds * 1000)))
@@ -97,8 +98,8 @@ class Work(HeldWork):
 
 
 class StreamWork(HeldWork):
-    """One operation on a stream, as torch expects works of GPUs: waiting for it is putting an event
-    in front of what the current stream is given next; the host goes on."""
+    """One operation on a stream, as torch expects works of GPUs. A wait makes the current stream
+    wait for the operation's event, and the host goes on."""
 
     def __init__(self, comm, call, side, caller, event, result):
         super().__init__()
@@ -121,7 +122,7 @@ class StreamWork(HeldWork):
         return True
 
     def test(self):
-        """True when the operation is over; does not wait."""
+        """Returns True when the operation is over. Does not wait."""
         return self._event.query()
 
     def is_success(self):
@@ -139,7 +140,7 @@ class StreamWork(HeldWork):
 
 
 class Together(HeldWork):
-    """Several operations as one."""
+    """Several operations as one work."""
 
     def __init__(self, works):
         super().__init__()
@@ -159,7 +160,7 @@ class Together(HeldWork):
 
     def future(self):
         if self._future is None:
-            if self.in_order:  # then the last is over last
+            if self.in_order:  # then the last one is the last to end
                 over = self._works[-1].get_future()
             else:
                 over = torch.futures.collect_all([work.get_future() for work in self._works])
@@ -167,7 +168,7 @@ class Together(HeldWork):
         return self._future
 
     def _outcome(self, over):
-        over.value()  # raises where one has failed
+        over.value()  # raises the error if one has failed
         self.wait()
         return self.results()
 

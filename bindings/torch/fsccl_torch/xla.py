@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch/XLA's FSDP over FSCCL. torch_xla 2.9 knows one process on a CPU, so that its collectives
-stay within a process. XlaFullyShardedDataParallel keeps them as attributes, though, and here these
-are collectives of torch.distributed: the step's graph ends there, the bytes go through the host,
-and a new graph begins with the result.
+"""PyTorch/XLA's FSDP over FSCCL. torch_xla 2.9 knows one process on a CPU, so its own collectives
+stay within a process. XlaFullyShardedDataParallel has them as attributes, and this module replaces
+these by collectives of torch.distributed. The graph of the step ends there, the bytes go through
+the host, and a new graph begins with the result.
 
     dist.init_process_group("fsccl")                  # a process for each rank, PJRT_DEVICE=CPU
     model = fsccl_torch.xla.FullyShardedDataParallel(model, flatten_parameters=True)
@@ -40,11 +40,11 @@ _REDUCTIONS = {
 
 
 class FullyShardedDataParallel(XlaFullyShardedDataParallel):
-    """XlaFullyShardedDataParallel whose shards lie with the ranks of `process_group`, the default
-    group of torch.distributed where it is None. The other arguments, and the results, are those of
-    torch_xla; sharding_groups, sharding_rank and sharding_world_size follow from the group.
-    All ranks begin with equal parameters, as with torch_xla. Gradients of a module are reduced
-    together unless reduce_scatter_bucket_size_mb says otherwise."""
+    """XlaFullyShardedDataParallel with shards on the ranks of `process_group`. None means the
+    default group of torch.distributed. The other arguments and the results are those of torch_xla;
+    sharding_groups, sharding_rank and sharding_world_size follow from the group. All ranks begin
+    with equal parameters, as with torch_xla. Gradients of a module are reduced together unless
+    reduce_scatter_bucket_size_mb says otherwise."""
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class FullyShardedDataParallel(XlaFullyShardedDataParallel):
         **named: Any,
     ) -> None:
         ranks = named.pop('sharding_groups', None)
-        if not isinstance(ranks, _Ranks):  # else auto_wrap_policy wraps a child of such a module
+        # auto_wrap_policy gives the ranks of this module to the children that it wraps.
+        if not isinstance(ranks, _Ranks):
             _refuse_groups(ranks, named)
             ranks = _Ranks(process_group)
         named.setdefault('auto_wrapper_callable', type(self))
@@ -75,8 +76,8 @@ class FullyShardedDataParallel(XlaFullyShardedDataParallel):
 
 
 class _Ranks(list[list[int]]):
-    """A process group as torch_xla's list of groups, with its collectives: torch_xla hands the list
-    to the modules that it wraps by itself, and so they have the group."""
+    """A process group with its collectives, in the form of torch_xla's list of groups. torch_xla
+    hands the list to the modules that it wraps by itself, so these have the group, too."""
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         if not dist.is_initialized():
@@ -93,7 +94,7 @@ class _Ranks(list[list[int]]):
         super().__init__([list(range(self.size))])
 
     def all_gather(self, value: Any, dim: int = 0, groups: Any = None) -> Any:
-        """xm.all_gather() of a tensor or of a list."""
+        """Does what xm.all_gather() does for a tensor or a list."""
         if dim != 0:
             raise ValueError(f'fsccl_torch.xla: all_gather along dimension {dim}: only 0 is used')
         values = [value] if isinstance(value, torch.Tensor) else value
@@ -107,7 +108,8 @@ class _Ranks(list[list[int]]):
         return results[0] if isinstance(value, torch.Tensor) else results
 
     def all_reduce(self, kind: str, inputs: Any, scale: float = 1.0, groups: Any = None) -> Any:
-        """xm.all_reduce(), which returns a tensor's sum and writes those of a list in place."""
+        """Does what xm.all_reduce() does. It returns the sum of a tensor, and writes the sums of a
+        list in place."""
         values = [inputs] if isinstance(inputs, torch.Tensor) else inputs
         sums = _to_host(values)
         _wait(dist.all_reduce(part, _REDUCTIONS[kind], self.group, async_op=True) for part in sums)
@@ -119,7 +121,7 @@ class _Ranks(list[list[int]]):
         return inputs
 
     def reduce_scatter(self, values: Sequence[torch.Tensor], scale: float) -> list[torch.Tensor]:
-        """This rank's part of the sums, along the first dimension."""
+        """Returns this rank's part of the sums, along the first dimension."""
         sent = _to_host(values)
         received = [part.new_empty((part.shape[0] // self.size, *part.shape[1:])) for part in sent]
         _wait(
@@ -130,8 +132,8 @@ class _Ranks(list[list[int]]):
 
 
 class _ReduceScatter(BucketizedReduceScatter):
-    """torch_xla's bucket of gradients, which FSCCL reduces. `megabytes`: how many make it full;
-    where it is None a module's gradients are one bucket."""
+    """torch_xla's bucket of gradients, which FSCCL reduces. It is full at so many `megabytes`. With
+    None all gradients of a module are one bucket."""
 
     def __init__(self, ranks: _Ranks, megabytes: int | None) -> None:
         super().__init__(megabytes or 0, shard_count=ranks.size, groups=ranks, pin_layout=False)
@@ -164,8 +166,9 @@ def _refuse_groups(ranks: Any, named: dict[str, Any]) -> None:
 
 
 def _to_host(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Runs what the program has asked for so far, all of it, so that no part is computed again for
-    a later value; then copies. torch_xla.sync() would also run the program's step closures."""
+    """Copies values to the host. First it runs all that the program has asked for so far, so that
+    no part is computed again for a later value. torch_xla.sync() would also run the program's step
+    closures."""
     torch_xla._XLAC._xla_step_marker(
         torch_xla._XLAC._xla_get_default_device(), [], wait=False, reset_scope=False
     )
@@ -177,6 +180,6 @@ def _to_device(parts: Sequence[torch.Tensor], like: Sequence[torch.Tensor]) -> l
 
 
 def _wait(works: Any) -> None:
-    """Lets all begin before it waits for the first."""
+    """Waits for all works. All of them are begun before the first is waited for."""
     for work in list(works):
         work.wait()
