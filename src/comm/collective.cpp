@@ -123,10 +123,10 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   return kept;
 }
 
-// Logs a warning if a rule names `by_hosts` for a call that cannot go by hosts. Two kinds of
-// communicators log none, because the stages of calls that go by hosts run on such communicators:
-// those of the ranks of one host, if the job has ranks on other hosts, and those with one rank on
-// each host.
+// Logs a warning if a rule names `by_hosts` (two levels, hierarchy.h) for a call for which this is
+// not possible. Two kinds of communicators log none, because the stages of calls in two levels run
+// on them: those of the ranks of one host, if the job has ranks on other hosts, and those with one
+// rank on each host.
 void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
   const auto [hosts, per_host] = options_.select.host_shape;

@@ -1,16 +1,17 @@
 // Plain collectives on any memory: from a call to an operation. The plans of a call (operation,
 // counts, dtype, root) are made at its first use and kept. A call adds the addresses of the
-// buffers. The way of the bytes:
+// counts, dtype, root) are made at its first use and kept. A call adds the addresses of the
+// buffers. Bytes travel as follows:
 //   tiny              in the signals
 //   small             through slots, in one exchange
 //   large, in arenas  straight between the ranks' buffers
-//   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel
-//                     (process_vm_readv)
-// The ways of large calls begin alike: in the enter signal each rank says where its buffers are, so
-// once all have entered, all know whether every buffer can be touched. After some calls whose
-// buffers cannot be touched, the next calls begin with slots (foresight.h). Between ranks that
-// share no memory, and with checksums, large calls go through slots at once. On several hosts they
-// go by hosts where that is the choice (hierarchy.h).
+//   large, elsewhere  through slots in rounds; or read by the kernel (process_vm_readv), if that
+//                     was faster when measured
+// Large calls of both kinds begin in the same way: in its first signal each rank says where its
+// buffers are, so once all ranks have entered, all know whether every buffer can be touched. After
+// some calls whose buffers cannot be touched, the next calls begin with slots (foresight.h).
+// Between ranks that share no memory, and with checksums, large calls go through slots at once. On
+// several hosts a call may run in two levels (hierarchy.h).
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -66,7 +67,7 @@ class Collectives {
   // not looked at.
   Status check_call(const CollectiveCall& call) const;
 
-  // Calls for which `hierarchy` is the choice go by hosts. Set before the first call.
+  // Sets what runs the calls for which two levels are chosen. Called before the first call.
   void set_hierarchy(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
   GroupShape group_shape() const;
   Hierarchy* hierarchy() const { return hierarchy_; }

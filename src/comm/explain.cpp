@@ -130,8 +130,9 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   const Selection selection = select(op, shape, whole.select, &candidates);
   HostsChoice hosts;
   if (where.by_hosts) hosts = choose_by_hosts(op, shape, whole, where.mode);
-  // Plans are chosen among themselves, to which bytes cost alike; beside what goes by hosts they
-  // have the prices of that choice.
+  // Plans were chosen among each other at the price that a byte has if a rank uses the link alone.
+  // Beside an operation in two levels they are shown with the prices of that comparison, in which
+  // the ranks of a host share the link.
   std::vector<Candidate> shared;
   if (!hosts.stages.empty())
     (void)select(op, shape, sharing_link(whole.select, whole.per_host()), &shared);

@@ -1,9 +1,8 @@
-// Collectives of a communicator of several hosts that go by hosts: the ranks of a host communicate
+// Collectives of a communicator of several hosts in two levels. The ranks of a host communicate
 // through its own communicator, and hosts communicate over lanes (hosts.h). A byte then crosses
 // between two hosts once, and not once for every rank there. A collective has several stages, which
 // are operations of these communicators and run one after the other. A last operation of the whole
 // communicator has no steps, and ends when the stages have ended. The stages are:
-//
 //   all_gather       A host that has ranks without a lane gathers its parts first. Lanes gather the
 //                    parts that their ranks have. Each host gathers the parts of its lanes.
 //   reduce_scatter   Each rank of a host sums the parts of its lane over the host. Lanes sum over
@@ -42,8 +41,8 @@ class Hierarchy {
  public:
   Hierarchy(Communicator& whole, const Hosts& hosts);
 
-  // Returns true if a call can go by hosts, and if this is the choice for it. The result is the
-  // same on all ranks.
+  // Returns true if a call can run in two levels and this was chosen for it. The result is the same
+  // on all ranks.
   bool takes(const CollectiveCall& call) const;
   bool takes(const ListCall& call) const;
   HostsChoice choose(const CollectiveCall& call, const Shape& shape) const;

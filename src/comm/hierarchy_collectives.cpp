@@ -1,4 +1,4 @@
-// The stages of each collective by hosts.
+// The stages of each collective that runs in two levels.
 #include <algorithm>
 
 #include "comm/communicator.h"
@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-// elements of an all_reduce at a time, which bounds the memory of its sums over a host
+// An all_reduce takes so many elements at a time, which bounds the memory of its sums over a host.
 constexpr uint64_t kWideElements = 16u << 20;
 
 std::byte* at(const void* base, uint64_t bytes) {

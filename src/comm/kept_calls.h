@@ -33,7 +33,7 @@ struct KeptCall : std::enable_shared_from_this<KeptCall> {
   std::vector<uint64_t> counts, displacements;  // the v forms have them
   // The plan's scratch memory. One is enough: operations run one after the other.
   std::unique_ptr<std::byte[]> scratch;
-  bool by_hosts = false;  // the call goes by hosts if it can
+  bool by_hosts = false;  // the call runs in two levels (hierarchy.h) if it can
   // A call of `plan`, and of the other one where that is foreseen, may take the fast path.
   bool small = false, small_fallback = false;
 };

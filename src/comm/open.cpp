@@ -206,7 +206,8 @@ Costs Communicator::typical_costs_of(int farthest) const {
   return costs;
 }
 
-// Where the transport has a choice of ways, and what is found says something of them.
+// Measures the transport's paths, if it has several and a measurement would say something about
+// them.
 Paths Communicator::find_paths(const Startup& startup, uint32_t* tick) const {
   Channel& channel = *startup.channel;
   if (size() == 1 || oversubscribed() || !channel.path(1)) return {};
@@ -301,8 +302,9 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   return comm;
 }
 
-// Collectives may go by hosts if some hosts have several ranks. A rank that cannot make the
-// communicators for that leaves; it first tells the reason to the ranks that have made theirs.
+// Makes what collectives in two levels (hierarchy.h) need, if some hosts have several ranks. A rank
+// that cannot make these communicators leaves; it first tells the reason to the ranks that have
+// made theirs.
 Status Communicator::form_hosts() {
   const HostShape host_shape = context_->host_shape(members_);
   if (host_shape.hosts <= 1 || host_shape.hosts >= size() ||

@@ -1,7 +1,7 @@
-// Decides whether an operation goes by hosts (comm/hierarchy.h). An operation that goes by hosts
-// has stages; each is an operation of the ranks of a host, or of a lane between hosts. This file
-// prices the stages, and compares them with one plan of the whole communicator. Nothing here
-// communicates, and all ranks decide alike.
+// Decides whether an operation runs in two levels, inside each host and between hosts
+// (comm/hierarchy.h). Such an operation has stages; each is an operation of the ranks of a host, or
+// of a lane between hosts. This file prices the stages, and compares them with one plan of the
+// whole communicator. Nothing here communicates, and all ranks decide the same.
 #pragma once
 #include <string>
 #include <vector>
@@ -32,10 +32,10 @@ struct Stage {
 };
 
 struct HostsChoice {
-  bool by_hosts = false;
-  std::vector<Stage> stages;  // none: the operation cannot go by hosts
+  bool by_hosts = false;      // the operation runs in two levels
+  std::vector<Stage> stages;  // empty if the operation cannot do so
   double ns = 0;              // the predicted time of all stages
-  bool asked = false;         // a rule or a setting decided; else the predictions did
+  bool asked = false;         // a rule or a setting decided, and not the predictions
   std::string why;
 };
 // Returns the costs if `ranks` ranks of each host share its network at once: bytes take `ranks`

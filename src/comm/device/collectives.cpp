@@ -106,8 +106,9 @@ Status DeviceCollectives::prepare(int ordinal) {
                 comm_.name(), device_->ordinal(), ordinal);
   if (device_) return success();
   FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
-  // The two of a message have one way between them, and what answers it may be messages of the
-  // caller's.
+  // The ranks cannot agree on the communicator of messages from one rank to another
+  // (Communicator::pair): it sends in one direction only, and an answer in the other direction
+  // could be mistaken for a message of the program.
   if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
   forget_plans();  // no algorithm could be chosen for a call before this one
   device_ = device;

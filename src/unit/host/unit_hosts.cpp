@@ -232,9 +232,9 @@ void HostUnit::end_between_hosts(Operation& op, const Chain& chain) const {
   chain.follow(op);
 }
 
-// Finishes this rank's sums: reads them from the gradient slot where they are, and writes the
-// sharded gradients. If sums are not by hosts, they are in the sharded gradients already, and only
-// the norm is made.
+// Finishes this rank's sums: reads them from the gradient slot and writes the sharded gradients. If
+// sums were not made in two levels, they are in the sharded gradients already, and only the norm is
+// made.
 Completion HostUnit::hosts_summed(Operation& op) {
   const GradReduction& reduction = reduction_of(op);
   HostUnit& unit = unit_of(op);
