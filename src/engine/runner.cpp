@@ -11,8 +11,8 @@
 namespace fsccl {
 namespace {
 
-// The pieces of a list lie one behind the other in a slot. The processor's own prefetching ends
-// with a piece, so the piece that lies this far ahead is fetched.
+// The pieces of a list lie one behind the other in a slot. The processor's own prefetching stops at
+// the end of a piece, so the runner fetches the bytes that lie this far ahead.
 constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
 
 }  // namespace
@@ -71,7 +71,8 @@ Runner::Outcome Runner::run(Operation& op) {
   return Outcome::done;
 }
 
-// A choice of an operation is run_round()'s. A small call goes on with its plan, or in the ring.
+// Carries out a step. If some buffer cannot be touched by all ranks, run_round() handles the choice
+// of an operation. A small call then returns false and goes on in the ring.
 template <class C>
 bool Runner::perform(C& cursor, const Step& step) {
   switch (step.kind) {
@@ -157,7 +158,7 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
 template <class C>
 void Runner::signal(C& cursor, const Step& step) {
   fence_slots();
-  // Whole, because other processes read all of it.
+  // All of the line is initialized, because other processes read all of it.
   fsccl_transport_line_t line{.tick = cursor.tick + step.tick, .processor = -1};
   std::memcpy(line.fingerprint, &cursor.fingerprint, sizeof line.fingerprint);
   if (step.count) {
@@ -167,7 +168,8 @@ void Runner::signal(C& cursor, const Step& step) {
     for (uint32_t i = 0; i < cursor.how().publishes; i++) {
       const Location& location = cursor.location(i);
       published.set(i, location);
-      // The peers judge by it whether all can touch the buffer, and so does this rank.
+      // The peers decide by this location whether all ranks can touch the buffer. So does this
+      // rank.
       if (location.arena == kPrivate) learn(cursor, rank_, i, location);
     }
     std::memcpy(line.payload, &published, sizeof published);
@@ -212,7 +214,7 @@ bool Runner::learn_place(const Cursor& cursor, const OperationSettings& how, int
   return true;
 }
 
-// A small call does not judge a fingerprint that differs: the operation that it becomes does.
+// A small call does not act on a fingerprint that differs. It becomes an operation, which does.
 template <class C>
 bool Runner::enter(C& cursor, int peer, const fsccl_transport_line_t& line) {
   if constexpr (kSmall<C>) {
@@ -228,8 +230,8 @@ bool Runner::enter(C& cursor, int peer, const fsccl_transport_line_t& line) {
   return true;
 }
 
-// A peer that calls something else may have told all of it, and be at the next call by the tick
-// that this rank waits for.
+// A peer that calls something else may have sent all signals of its call, and may be in its next
+// call at the tick for which this rank waits.
 bool Runner::enter_relayed(Operation& op, int peer, const fsccl_transport_line_t& line) {
   if (line.tick != op.tick && !equal(op.fingerprint, line.fingerprint))
     if (const fsccl_transport_line_t* first = channel_.poll(peer, op.tick))
@@ -309,10 +311,11 @@ Remote Runner::remote_of(const C& cursor, const Operand& operand, int rank, uint
   const Buffer& buffer = cursor.plan->buffers[operand.buffer];
   if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
   const uint64_t offset = operand.offset + (begin ? begin * dtype_size(dtype) : 0);
-  // A plan's ranks are not the engine's where an engine of one rank makes sums (sums_apart.h).
+  // An engine of one rank that makes sums apart (sums_apart.h) runs plans of other ranks.
   if (rank == cursor.plan->rank) return {cursor.own(operand.buffer) + offset, 0};
   if constexpr (kSmall<C>) {
-    // A small call is not stopped between its steps: what peers have taken back it must not touch.
+    // A small call is not stopped between its steps, so it must not touch memory that peers may
+    // have taken back.
     if (failure_.failed()) return {};
   } else {
     const Binding& binding = cursor.bindings[operand.buffer];
@@ -335,7 +338,7 @@ bool Runner::move(C& cursor, const Step& step) {
                dst = remote_of(cursor, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
   if constexpr (kSmall<C>) {
-    if (!src.mapped) return false;  // the system reads it, in the ring
+    if (!src.mapped) return false;  // the system reads it; the operation in the ring does that
     if (src.mapped == dst.mapped) return true;
     if (bytes <= kInlineBytes)
       copy_inline(dst.mapped, src.mapped, bytes);
@@ -400,7 +403,7 @@ bool Runner::reduce_local(SmallCursor& call, const Step& step) {
                                             ranks_, local(call, step.dst), step.count));
 }
 
-// Some buffer cannot be touched by all: all ranks know it, and go on with the plan that needs none.
+// Not all ranks can touch all buffers. All ranks know this, and go on with the plan through slots.
 bool Runner::switch_to_fallback(Operation& op) {
   if (!all_entered(op.tick)) return false;
   ticks_.heard(op.tick++);

@@ -10,7 +10,7 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kReasonNapNs = 1'000'000;
-constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be read
+constexpr int64_t kReasonMs = 300;  // the time for news why a rank's memory cannot be read
 
 }  // namespace
 
@@ -37,8 +37,9 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
   if (read.ok()) return true;
   const fsccl_status_t code = read.code();
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
-  // The rank may have ended because another one died, of which it was the first to tell; or it may
-  // have heard of that before this rank, and given its buffers back to their owner.
+  // Two other reasons are possible. The rank may have ended because another one died, and have been
+  // the first to report it. Or it may have learned of a death before this rank did, and have given
+  // its buffers back to their owner.
   const auto has_failed = [this] {
     failure_.look();
     return failure_.failed();
@@ -76,8 +77,8 @@ void Runner::expect_ahead(Operation& op) {
   }
 }
 
-// Less than SmallCall::kBytes is copied out of a mirror in less time than it takes to say where it
-// is wanted.
+// A part of less than SmallCall::kBytes is not announced: copying it out of a mirror takes less
+// time than saying where it is wanted.
 void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
                     const std::array<size_t, kMaxTicks>& slot_at) {
   for (const Step& step : op.plan->steps) {
@@ -98,8 +99,8 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
                          ticks_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
-// The checksum is of what a step copies from and to, and not of what lies in the slot: so a copy
-// that went wrong is found, too.
+// The checksum covers the bytes from which and to which a step copies, and not the bytes in the
+// slot. So a copy that goes wrong is found, too.
 bool Runner::checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
                             uint64_t count) {
   if (op.plan->buffers[step.dst.buffer].slot) {
@@ -112,7 +113,7 @@ bool Runner::checksum_moved(Operation& op, const Step& step, const void* src, co
                          count * dtype_size(step.from));
 }
 
-// The checksum of the piece that begins at the operand.
+// Returns the checksum of the piece that begins at the operand.
 uint32_t& Runner::checksum_of(const Operation& op, const Operand& operand, int rank) const {
   const Buffer& buffer = op.plan->buffers[operand.buffer];
   std::byte* const table = slot_of(buffer, rank) + op.plan->slots[buffer.slot_tick];

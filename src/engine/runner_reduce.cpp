@@ -1,5 +1,5 @@
-// The steps of an operation that reduce: from which sources, to where, and through which scratch
-// memory.
+// The steps of an operation that reduce: their sources, their destinations, and the scratch memory
+// between.
 #include "base/round_up.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
@@ -7,13 +7,13 @@
 namespace fsccl {
 namespace {
 
-// Bytes of each source that go through the cache at once when peers' memory can only be read by the
-// system.
+// If only the system can read peers' memory, this many bytes of each source go through the cache at
+// once.
 constexpr uint64_t kScratchBytes = 128u << 10, kPageBytes = 4096;
-// Bytes of each source that are reduced before another engine's operations go on: less than a tenth
-// of a millisecond.
+// This many bytes of each source are reduced before another engine's operations may go on, which
+// takes less than a tenth of a millisecond.
 constexpr uint64_t kSummedBytes = 256u << 10;
-// bytes of a result for all ranks that are reduced at once
+// This many bytes of a result for all ranks are reduced at once.
 constexpr uint64_t kDeliveredBytes = 8u << 10;
 
 }  // namespace
@@ -63,9 +63,10 @@ Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64
   return remote_of(op, step.own, rank, begin, step.from);
 }
 
-// Some of the sources can only be read by the system: they go through scratch memory that stays in
-// the cache. A source keeps its place in a page there, because processors move bytes slowly
-// whose places in a page differ by a little (slow_to_move() in kernels/kernels.h).
+// Reduces if the system must read some of the sources. These go through scratch memory that stays
+// in the cache. A source keeps its place in a page there, because processors move bytes slowly if
+// the places in a page of source and destination differ by a little (slow_to_move() in
+// kernels/kernels.h).
 bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(ranks_);
   const uint64_t size = dtype_size(step.from);
@@ -89,7 +90,7 @@ bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part)
   return true;
 }
 
-// Sums that are made apart: their sources are slots, which this rank maps.
+// Makes sums apart. Their sources are slots, which this rank maps.
 bool Runner::reduce_in_pieces(Operation& op, const Step& step, const Slice& part) {
   const uint64_t size = dtype_size(step.from), each = kSummedBytes / size / kNormBlock * kNormBlock;
   for (uint64_t done = 0; done < part.count; done += each) {

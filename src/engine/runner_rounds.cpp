@@ -1,5 +1,5 @@
-// The beginnings and ends of rounds: which peers were seen to enter, where slots lie, and what a
-// blocked operation waits for.
+// The beginnings and ends of rounds: which peers have entered, where slots lie, and for what a
+// blocked operation waits.
 #include <bit>
 
 #include "base/clock.h"
@@ -34,7 +34,8 @@ bool Runner::confirm_entered(uint32_t tick) {
   return true;
 }
 
-// All peers have entered the round of this tick, so they have entered every round before, too.
+// Notes that all peers have entered the round of this tick. They have entered every round before,
+// too.
 bool Runner::all_entered(uint32_t tick) {
   if (ticks_.pending() && !confirm_entered(tick)) return false;
   ticks_.all_entered(tick);
@@ -71,8 +72,8 @@ bool Runner::reserve_slots() {
   return false;
 }
 
-// Fetches what this rank writes first in the next round, at `tick`, should that be like this one:
-// its slot, then its signal.
+// Fetches the memory that this rank will write first in the next round, at `tick`, if that round is
+// like this one: its slot, and then its signal.
 void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
   if (!traits_.prepares) return;
   if (const uint64_t bytes = plan.slots[0]) {
@@ -96,8 +97,8 @@ void Runner::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) con
     channel_.word(blocked.peer, blocked.tick, word);
 }
 
-// The looks become ever more seldom: each asks for a line of every peer, and a thousand ranks may
-// be waiting.
+// The checks become rarer from one to the next, because each polls a line of every peer, and a
+// thousand ranks may be waiting.
 void Runner::look_at_quiet(Operation& op) {
   waits_ = std::exchange(waited_for_, op.fingerprint.sequence) == op.fingerprint.sequence
                ? waits_ + 1

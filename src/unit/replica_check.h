@@ -10,14 +10,15 @@ namespace fsccl {
 // Returns FSCCL_ERR_INVALID_STATE ("... no replicas to `what_for`") if the unit has no replicas.
 Status check_has_replicas(const UnitSpec& spec, const char* what_for);
 Status check_replica_root(const UnitSpec& spec, int root);
-// Checks that gradients do not accumulate on sums over the replicas. `pending`: the last reduction
-// left out the sum over the replicas.
+// Checks that gradients do not accumulate on sums over the replicas. `pending` says that the last
+// reduction left out the sum over the replicas.
 Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduced_once,
                               bool pending);
 
 uint64_t hash_shard(const std::byte* data, uint64_t bytes);
-// `hashes`: of this rank's shards, by parameter. Collective over shard_comm and replicate_comm,
-// blocking: FSCCL_ERR_MISMATCH on all ranks, with the first parameter that differs.
+// Compares the replicas. `hashes` has the hash of this rank's shard of each parameter. Collective
+// over shard_comm and replicate_comm, blocking. Returns FSCCL_ERR_MISMATCH on all ranks, with the
+// first parameter that differs.
 Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashes);
 
 }  // namespace fsccl

@@ -17,8 +17,8 @@ struct Scaling {
 
 class GradScaling {
  public:
-  // Returns the scaling of the sum over the shard ranks. `scale`: 0 means the mean. `pending`: the
-  // sums of earlier reductions still wait for the sum over the replicas.
+  // Returns the scaling of the sum over the shard ranks. A `scale` of 0 means the mean. `pending`
+  // says that sums of earlier reductions still wait for the sum over the replicas.
   Scaling next(const UnitSpec& spec, double scale, bool accumulates, bool pending) {
     const int64_t ranks = spec.shard_comm->size(),
                   replicas = spec.replicate_comm ? spec.replicate_comm->size() : 1;

@@ -20,8 +20,8 @@
 namespace fsccl {
 
 struct ReduceRequest {
-  // The range of parameters, for a unit by parameter. Both 0: all parameters whose gradient slots
-  // are held, or all that `grads` may name.
+  // The range of parameters, for a unit by parameter. If both are 0, it is all parameters whose
+  // gradient slots are held, or all that `grads` may name.
   size_t first = 0, count = 0;
   double scale = 0;
   bool accumulate = false;
@@ -64,7 +64,7 @@ class Unit {
 
   // Returns an error if an operation is in flight that the end of this unit does not wait for.
   virtual Status check_idle() = 0;
-  // Fills in the report of the unit's codec; an error if the unit has none.
+  // Fills in the report of the unit's codec. Returns an error if the unit has none.
   virtual Status codec_report(fsccl_codec_report_t* report) const;
   // Debug mode: returns an error if the program wrote beyond the slots that the unit holds.
   virtual Status check_zones() = 0;

@@ -1,4 +1,4 @@
-// The part of a unit's creation that does not depend on the kind of memory: the ranks compare their
+// The part of a unit's creation that does not depend on the kind of memory. The ranks compare their
 // definitions, the parameters are laid out, and the shards get their storage.
 #pragma once
 #include <functional>
@@ -57,15 +57,15 @@ struct UnitSpec {
   };
   std::vector<Param> params;
   // If this unit is one parameter of another unit: the layout of that unit, and the index of the
-  // parameter. Null: the unit has a layout of its own.
+  // parameter. If it is null, the unit has a layout of its own.
   const Layout* layout_of = nullptr;
   size_t parameter = 0;
 };
 
-// The consequences of a definition, alike on all ranks.
+// The facts that follow from a definition. They are the same on all ranks.
 struct UnitDefinition {
-  // Collective over the unit's communicators, blocking: FSCCL_ERR_MISMATCH names the first
-  // parameter that differs. A tied parameter is as frozen as its owner from here on.
+  // Collective over the unit's communicators, blocking. FSCCL_ERR_MISMATCH names the first
+  // parameter that differs. Afterwards a tied parameter is frozen if and only if its owner is.
   static Result<UnitDefinition> make(UnitSpec& spec);
 
   std::unique_ptr<Layout> layout;
@@ -75,8 +75,8 @@ struct UnitDefinition {
   UnitShape unshard_shape, reduce_shape;  // shapes of this rank, all parameters
 };
 
-// Returns success if all ranks of the unit have placed their shards; else all ranks get the first
-// error (all_ok of consensus.h). Collective over both communicators, blocking.
+// Returns success if all ranks of the unit have placed their shards. Otherwise all ranks get the
+// first error (all_ok of consensus.h). Collective over both communicators, blocking.
 Status agree_on_shards(const UnitSpec& spec, Status mine);
 
 // The storage of this rank's shards, or of its sharded gradients: memory of the caller, or pieces
@@ -90,7 +90,7 @@ struct ShardMemory {
     return block && place >= block && place < block + block_bytes;
   }
 };
-// Returns the memory of the block, filled with zeros.
+// Returns memory for the block, filled with zeros.
 using AllocateShards = std::function<Result<std::byte*>(uint64_t bytes)>;
 Result<ShardMemory> place_shards(const UnitSpec& spec, const Layout& layout,
                                  const AllocateShards& allocate);

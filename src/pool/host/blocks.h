@@ -24,12 +24,12 @@ class Blocks {
     HostArena* arena = nullptr;
     ArenaTable* arenas = nullptr;
     uint32_t arena_id = 0;
-    std::byte* memory = nullptr;  // memory of the region
+    std::byte* memory = nullptr;  // the region's memory
     uint64_t bytes = 0;
     bool dry_run = false, debug = false;
     Journal* journal = nullptr;
     std::function<uint64_t()> left;  // bytes that the pool may still reserve
-    // makes the first `extent` bytes of the region exist; called without a lock
+    // Makes the first `extent` bytes of the region exist. It is called without a lock.
     std::function<Status(uint64_t extent)> grow;
   };
   explicit Blocks(Setup setup);
@@ -46,11 +46,11 @@ class Blocks {
     uint64_t blocks = 0, imports = 0, live_bytes = 0, peak_bytes = 0, allocations = 0, frees = 0;
   };
   Figures figures() const;
-  // without a lock
+  // Takes no lock.
   uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }
   std::string list() const;  // returns a list of the blocks, the largest first
   // Calls release(top), which gives back the memory above all blocks, and returns its result. No
-  // block is made meanwhile, and a block that is asking for its memory counts.
+  // block is made during the call. A block whose memory is being asked for counts as a block.
   uint64_t shrink(const std::function<uint64_t(uint64_t top)>& release);
   Status look();  // debug mode: returns an error if the program wrote to free memory
 

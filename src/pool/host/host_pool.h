@@ -37,20 +37,21 @@ namespace fsccl {
 struct KeptSlot {
   PartKind part = PartKind::own;
   uint64_t key = 0;
-  // the release position of the last reshard; 0: there was none, or the slot is in use
+  // The release position of the last reshard. 0: there was none, or the slot is in use.
   uint64_t idle_since = 0;
   std::function<void()> withdrawn;  // tells the unit that the pool has taken the slot back
 };
 
 class HostPool final : public Pool {
  public:
-  // Collective over `comm`, blocking. `source`: the source of config.source; null: none was given.
+  // Collective over `comm`, blocking. `source` is the source of config.source, or null if there is
+  // none.
   static Result<std::unique_ptr<HostPool>> create(Communicator& comm,
                                                   const fsccl_pool_config_t& config,
                                                   Result<std::shared_ptr<MemorySource>> source);
   ~HostPool() override;
 
-  // Blocks of this rank alone.
+  // These are for blocks, which this rank allocates alone.
   Result<void*> alloc(uint64_t bytes, uint64_t alignment = 1, const Journal::Owner& owner = {}) {
     return blocks_->alloc(bytes, alignment, owner);
   }
@@ -154,7 +155,7 @@ class HostPool final : public Pool {
   Status snapshot(const std::string& path) const override;
 
   std::vector<KeptSlot*> kept_slots;  // the slots that units keep
-  // by the unit's key: a function that returns the unit's name, and what the unit has in slots
+  // By the unit's key: a function that returns the unit's name and what the unit has in slots.
   std::map<uint64_t, std::function<std::string()>> units;
 
  private:
@@ -182,7 +183,7 @@ class HostPool final : public Pool {
   // Growth of memory on all ranks (pool_growth.cpp).
   struct MemoryChange {
     std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
-    // the position that every rank must have released before the bytes are given back
+    // The position that every rank must have released before the bytes are given back.
     uint64_t released = 0;
     bool empty() const;
     void add(PartKind part, BackedBytes::Change&& change);
@@ -237,7 +238,7 @@ class HostPool final : public Pool {
   std::map<int, PrivateView> private_views_;  // by the pool rank that owns the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
-  // Figures of the slots, which any thread may read while the program goes on.
+  // Figures of the slots, which any thread may read while the program runs.
   struct SlotFigures {
     struct MemoryPlan {
       std::atomic<uint64_t> bytes{0}, bound{0}, clique_bound{0};
@@ -250,10 +251,10 @@ class HostPool final : public Pool {
   std::array<bool, 2> ready_{};     // by part: see table_is_ready()
   std::array<uint64_t, 2> base_{};  // by part: its address, if it is ready
   std::set<int> sharers_;
-  // Sparse parts. torn_: bytes of the plan were missing at the last step boundary. mend_due_: the
-  // next slot makes them exist.
+  // For sparse parts. torn_: bytes of the plan were missing at the last step boundary. mend_due_:
+  // the next slot that is taken makes these bytes exist.
   bool torn_ = false, mend_due_ = false;
-  // By part of slots: the position at which the surplus was first seen.
+  // For each part of slots: the position at which its surplus was first seen.
   std::array<std::optional<uint64_t>, 2> surplus_since_;
   std::unique_ptr<Blocks> blocks_;
   mutable std::mutex mutex_;  // the figures below

@@ -10,14 +10,14 @@
 
 namespace fsccl {
 
-// Checks that [pointer, pointer + bytes) is whole pages of private anonymous writable memory, and
-// no stack. The error says what the memory is and how to allocate it.
+// Checks that [pointer, pointer + bytes) consists of whole pages of private anonymous writable
+// memory outside of stacks. The error says what the memory is and how to allocate it.
 Status check_importable(const void* pointer, uint64_t bytes);
 
-// The pages become [file_offset, file_offset + bytes) of the arena's file, which is mapped at
-// `block` as well. A child of fork() does not have them.
+// Makes the pages those of [file_offset, file_offset + bytes) of the arena's file, which are mapped
+// at `block` as well. A child of fork() does not have them.
 Status move_into_arena(void* pointer, uint64_t bytes, void* block, int fd, uint64_t file_offset);
-// The pages become private anonymous ones.
+// Makes the pages private anonymous ones again.
 Status move_out_of_arena(void* pointer, uint64_t bytes);
 
 }  // namespace fsccl

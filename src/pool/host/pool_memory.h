@@ -9,14 +9,14 @@
 // a failure the pool takes the slot back on all ranks (pool_growth.cpp). Limits are exact to the
 // page: sizes that are rounded up to huge pages stop at them.
 //
-// Memory that this rank hosts comes from its source, if the program has given one: adaptors see the
-// requests, and may refuse them.
+// If the program has given a source, this rank gets its memory from it. Adaptors see the requests,
+// and may refuse them.
 //
 // Parts of slots may be sparse (backed_bytes.h): then only some of their bytes exist, which may be
 // more or fewer than their extent.
 //
-// Any thread; sparse parts by the thread of the pool's program. The lock is not held while `Relief`
-// or the source is called.
+// Any thread may call the functions; those for sparse parts only the thread of the pool's program.
+// The lock is not held while `Relief` or the source is called.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -44,7 +44,7 @@ class PoolMemory {
   struct Limits {
     uint64_t all = 0;    // the bytes that this rank may reserve
     uint64_t slots = 0;  // the bytes that slots may take
-    uint64_t soft = 0;   // beyond these bytes the program is asked to free memory; 0: none
+    uint64_t soft = 0;   // the program is asked to free memory beyond it; 0: never
   };
   struct Relief {
     std::function<void()> trim;               // gives back what blocks do not use
@@ -65,7 +65,7 @@ class PoolMemory {
   void set_prefault(bool prefault) { prefault_ = prefault; }
   void set_journal(Journal* journal) { journal_ = journal; }  // the journal outlives this object
   void set_dry_run() { dry_run_ = true; }                     // counts, and reserves nothing
-  void set_sparse() { sparse_ = true; }                       // without a source
+  void set_sparse() { sparse_ = true; }                       // not together with a source
 
   bool sparse() const { return sparse_; }
   // Returns the extent of the part below which all bytes exist.
@@ -77,14 +77,14 @@ class PoolMemory {
   void give_back(PartKind part, int owner, uint64_t begin, uint64_t end);
 
   uint64_t part_begin(PartKind part) const { return static_cast<uint64_t>(part) * part_bytes_; }
-  // Makes the first `extent` bytes, whole pages, of slots that are not sparse exist, in the region
-  // of arena rank `owner`; *lacking as with make().
+  // Makes the first `extent` bytes (whole pages) of a part of slots that is not sparse exist, in
+  // the region of arena rank `owner`. *lacking is set as by make().
   Status grow(PartKind part, int owner, uint64_t extent, uint64_t* lacking);
   // Makes the first `extent` bytes of blocks exist.
   Status grow_blocks(uint64_t extent);
   // Returns the bytes that slots may take in all, the same on all ranks.
   uint64_t most_slots() const { return limits_.slots / page_ * page_; }
-  // `extent` in whole huge pages, as far as there is room for them.
+  // Returns `extent` rounded up to whole huge pages, or to the pages for which there is room.
   uint64_t rounded(uint64_t extent, uint64_t room) const {
     return std::min(std::max(round_up(extent, page_),
                              std::min(round_up(extent, kGrowth), room / page_ * page_)),
@@ -107,8 +107,8 @@ class PoolMemory {
   // Returns true if more of the part exists than a growth to `extent` would make.
   bool exceeds(PartKind part, uint64_t extent) const;
   uint64_t extent(PartKind part) const {
-    // This load pairs with the stores of those who change the extent: make_ranges(), give_back(),
-    // extend() and cut().
+    // This load pairs with the stores of the functions that change the extent: make_ranges(),
+    // give_back(), extend() and cut().
     return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire);
   }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }

@@ -13,14 +13,14 @@
 
 namespace fsccl::pool_report {
 
-// With the log that the settings name.
+// Opens a journal with the log that the settings name.
 Result<std::unique_ptr<Journal>> open_journal(const Config& settings, const Communicator& comm);
 void add_samples(MetricSamples& samples, const Communicator& comm, const std::string& pool,
                  std::string_view id, const fsccl_pool_stats_t& now);
 void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_owner_t* use),
                 void* context);
 std::string holders(const Journal& journal);  // returns the holders of memory, the largest first
-// returns the facts that all pools fill in alike
+// Returns the facts that pools of both kinds have.
 SnapshotFacts facts_of(const Communicator& comm, const std::string& pool,
                        const fsccl_pool_stats_t& now);
 Status write(const std::string& path, const SnapshotFacts& facts, const JournalCopy& journal);

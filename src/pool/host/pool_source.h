@@ -17,7 +17,7 @@ namespace fsccl {
 class PoolSource {
  public:
   PoolSource() = default;  // the library's own memory, without a stack
-  // Checks that a pool can stand on it.
+  // Checks that a pool can get its memory from the stack.
   static Result<PoolSource> of(Result<std::shared_ptr<MemorySource>> stack);
   PoolSource(PoolSource&& other) noexcept { *this = std::move(other); }
   PoolSource& operator=(PoolSource&& other) noexcept;
@@ -35,7 +35,7 @@ class PoolSource {
 
   std::shared_ptr<MemorySource> stack_;
   EndSource* end_ = nullptr;  // the end of the stack of sources
-  void* block_ = nullptr;     // the arena's block of that end
+  void* block_ = nullptr;     // the block of that end in which the arena lies
   MemoryRequest request_;
 };
 

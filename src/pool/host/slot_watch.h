@@ -24,9 +24,10 @@ namespace fsccl {
 
 class SlotWatch {
  public:
-  static constexpr uint64_t kZone = 64;  // bytes of the zone before a slot, the least behind it
+  static constexpr uint64_t kZone = 64;  // bytes of the zone before a slot, and at least behind it
 
-  // `arena_bytes`: the bytes from the control pages on. `pool`: the name of the pool in texts.
+  // `arena_bytes` counts the bytes from the control pages on. `pool` is the name of the pool in
+  // texts.
   static Result<std::unique_ptr<SlotWatch>> create(const HostArena& arena, uint64_t arena_bytes,
                                                    std::string pool);
   ~SlotWatch();
@@ -42,8 +43,8 @@ class SlotWatch {
   };
   void name(uint64_t key, std::string text, std::vector<NamedRange> pieces);
   void taken(PartKind part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room);
-  // From now on the caller may touch the slot, at `seen`. `poison`: the slot has no contents yet,
-  // and is filled with a pattern that makes reads of it visible.
+  // Lets the caller touch the slot, at `seen`, from now on. With `poison` the slot has no contents
+  // yet, and is filled with a pattern that makes reads of it visible.
   void opened(PartKind part, uint64_t key, std::byte* seen, Access access, bool poison);
   Status intact(PartKind part, uint64_t key);  // checks the red zones, and writes them again
   void given_back(PartKind part, uint64_t key);
