@@ -1,5 +1,5 @@
-// Before the ranks of a communicator begin: whether all can, and whether they have set alike what
-// decides what they do together.
+// The agreement before the ranks of a communicator begin: they compare whether all can begin, and
+// whether the settings that must be the same are the same on all ranks.
 #pragma once
 #include "base/config.h"
 #include "base/status.h"
@@ -7,9 +7,10 @@
 
 namespace fsccl {
 
-// `prepared`: whether this rank can begin. If one cannot, that is its error, and
-// FSCCL_ERR_OUT_OF_MEMORY on the others; FSCCL_ERR_MISMATCH on all ranks where settings differ.
-// Uses the tick *tick, or two, the same on all, and leaves the next one there.
+// `prepared` says whether this rank can begin. If a rank cannot, it gets its own error, and the
+// other ranks get FSCCL_ERR_OUT_OF_MEMORY. If settings differ, all ranks get FSCCL_ERR_MISMATCH.
+// Uses one or two ticks from *tick on, the same number on all ranks, and sets *tick to the next
+// one.
 Status agree_to_begin(const Startup& startup, const Config& mine, Status prepared, uint32_t* tick);
 
 }  // namespace fsccl

@@ -1,6 +1,6 @@
-// A process that ends well, by exit(0) or a return from main, without having destroyed its
-// communicators leaves its jobs: others hear that it left, and can finish the calls in which they
-// have all they need from it. Any other end is a death.
+// A process may end by exit(0) or a return from main without having destroyed its communicators. It
+// then leaves its jobs: the other ranks learn that it left, and can complete the calls for which
+// they already have everything that they need from it. Any other end is a death.
 #pragma once
 
 namespace fsccl {

@@ -1,4 +1,5 @@
-// A chain of operations of several engines: each operation begins when the one before is over.
+// A chain of operations of several engines: each operation begins when the one before it is
+// complete.
 #pragma once
 #include <span>
 
@@ -10,7 +11,7 @@ namespace fsccl {
 class Chain {
  public:
   Chain() = default;
-  // The chain begins behind the operation that was last submitted to `engine`.
+  // Makes a chain that begins behind the operation that was last submitted to `engine`.
   explicit Chain(Engine& engine) : before_(&engine), sequence_(engine.submitted()) {}
 
   // Runs submits(), which submits the operations of one call. If it ends early, by an error or for
@@ -25,13 +26,14 @@ class Chain {
     op.gate_position = op.gate_sequence = sequence_;
     op.gate_engine = before_;
   }
-  // The next operation of the chain follows the operation that was last submitted to `engine`.
+  // Lets the next operation of the chain follow the one that was last submitted to `engine`.
   void passed(Engine& engine) {
     before_ = &engine;
     sequence_ = engine.submitted();
     begin();
   }
-  // The call has done something that it cannot take back, as if it had submitted an operation.
+  // Notes that the call has done something that it cannot take back, as if it had submitted an
+  // operation.
   void begin() { begun_ = true; }
 
  private:

@@ -1,6 +1,5 @@
 // Plain collectives on any memory: from a call to an operation. The plans of a call (operation,
 // counts, dtype, root) are made at its first use and kept. A call adds the addresses of the
-// counts, dtype, root) are made at its first use and kept. A call adds the addresses of the
 // buffers. Bytes travel as follows:
 //   tiny              in the signals
 //   small             through slots, in one exchange
@@ -37,23 +36,23 @@ struct CollectiveCall {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   fsccl_op_t reduction = FSCCL_SUM;
   int root = -1;
-  // The v forms: per rank. displacements may be null: end to end.
+  // The v forms have counts and displacements by rank. Without displacements parts lie end to end.
   const size_t* counts = nullptr;
   const size_t* displacements = nullptr;
-  // all_to_all_v: of what is received; those above are of what is sent.
+  // all_to_all_v has these for what is received, and those above for what is sent.
   const size_t* recv_counts = nullptr;
   const size_t* recv_displacements = nullptr;
-  int tag = 0;  // send
-  // Called with the operation before it is submitted, to give it a gate or hooks. May be empty.
+  int tag = 0;  // the tag of a message
+  // Is called with the operation before it is submitted, to give it a gate or hooks. May be empty.
   FunctionRef<void(Operation&)> prepare{};
 };
 
 struct CollectiveOptions {
   SelectOptions select;
-  topo::LinkClass link{};  // between the farthest ranks
-  // the transport's path among these; null: the transport has no choice
+  topo::LinkClass link{};  // the class of the link between the farthest ranks
+  // The path of the transport between these; null if the transport has only one.
   const char* path = nullptr;
-  uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
+  uint64_t streaming_bytes = 0;  // stores bypass the caches if a call works on so many bytes
   uint64_t cache_bytes = 0;      // bytes of a core's own cache
 };
 
@@ -61,22 +60,23 @@ class Collectives {
  public:
   Collectives(Engine& engine, const CollectiveOptions& options);
 
-  // Checks, submits. See Engine::submit for `wait` and `state`.
+  // Checks a call and submits it. See Engine::submit for `wait` and `state`.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
-  // Checks that the arguments are those of a collective; buffers and the parts of the v forms are
-  // not looked at.
+  // Checks that the arguments are those of a collective. It does not check buffers and the parts of
+  // the v forms.
   Status check_call(const CollectiveCall& call) const;
 
-  // Sets what runs the calls for which two levels are chosen. Called before the first call.
+  // Sets the hierarchy, which runs the calls for which two levels are chosen. This comes before the
+  // first call.
   void set_hierarchy(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
   GroupShape group_shape() const;
   Hierarchy* hierarchy() const { return hierarchy_; }
-  // The candidates and what was measured, as JSON (insight.h).
+  // Returns the candidates and the measurements as JSON (insight.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
   const KeptCalls& kept_calls() const { return kept_calls_; }
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }
-  // How peers find a buffer of this rank.
+  // Returns the location by which peers find a buffer of this rank.
   Location locate(const void* buffer, uint64_t bytes);
 
  private:
@@ -103,7 +103,7 @@ class Collectives {
   Hierarchy* hierarchy_ = nullptr;
   const CollectiveOptions options_;
   KeptCalls kept_calls_;
-  // arenas seen, and whether every rank here maps them
+  // The arenas that were seen, each with a flag that says whether every rank here maps it.
   std::vector<std::pair<uint32_t, bool>> common_;
 };
 

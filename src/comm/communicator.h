@@ -1,5 +1,5 @@
-// A communicator on this rank: its job (which ranks, on which hosts), its channel and engine, and
-// its collectives. Communicators that are made from it share the job.
+// A communicator on this rank: its job, which knows the ranks and their hosts, its channel and
+// engine, and its collectives. Communicators that are made from it share the job.
 #pragma once
 #include <atomic>
 #include <map>
@@ -21,12 +21,12 @@
 namespace fsccl {
 
 struct CommunicatorOptions {
-  int64_t timeout_ms = 0;     // 0: configured
-  std::string name;           // empty: numbered
-  std::vector<int> known_as;  // in messages; empty: their numbers here
-  // another engine with which this communicator fails, and which fails with this communicator
+  int64_t timeout_ms = 0;     // 0: that of the settings
+  std::string name;           // empty: "comm" and a number
+  std::vector<int> known_as;  // the ranks' numbers in messages; empty: their numbers here
+  // Another engine with which this communicator fails, and which fails with this communicator.
   Engine* works_for = nullptr;
-  Deadline made_by = Deadline::never();  // if that is before its timeout
+  Deadline made_by = Deadline::never();  // making it ends then, if its timeout does not end before
 };
 
 class DeviceCollectives;
@@ -37,37 +37,37 @@ class Communicator {
   // Collective, blocking.
   static Result<std::unique_ptr<Communicator>> create(const JoinRequest& request,
                                                       const CommunicatorOptions& options);
-  // Null when this rank has no color.
+  // Returns null if this rank has no color.
   Result<std::unique_ptr<Communicator>> split(int color, int key,
                                               const CommunicatorOptions& options);
-  // Makes a communicator of these ranks of this communicator, this rank among them, in this order.
-  // These ranks alone call it. Any thread.
+  // Makes a communicator of these ranks of this communicator, in this order. This rank is one of
+  // them. Only these ranks call it, from any thread.
   Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag,
                                                const CommunicatorOptions& options);
-  // Makes a communicator of the ranks that are left, this one among them, in the order of their
-  // ranks, after this communicator has failed. Collective over them, blocking; one thread at a
+  // Makes a communicator of the ranks that are left after this communicator has failed, in the
+  // order of their ranks. This rank is one of them. Collective over them, blocking; one thread at a
   // time.
   Result<std::unique_ptr<Communicator>> shrink(const CommunicatorOptions& options);
-  // The same for ranks that work for this communicator: each of the two fails with the other, and
-  // messages of the part use the rank numbers of this communicator. The part is destroyed before
-  // it.
+  // Makes a communicator of ranks that work for this communicator, as subset() does. Each of the
+  // two fails with the other, and messages of the part use the rank numbers of this communicator.
+  // The part is destroyed before this communicator.
   Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag,
                                              const char* what);
-  // The engine of this rank alone that makes sums apart (engine/sums_apart.h); made at the first
-  // call. Blocks for nobody.
+  // Returns the engine of this rank alone that makes sums apart (engine/sums_apart.h). The first
+  // call makes it. Does not wait for other ranks.
   Result<Engine*> sums();
-  // Sums apart are begun by the service thread.
+  // Returns true if the service thread begins sums apart, and false if the calling thread does.
   bool sums_later() const;
   // Returns how many operations are under way, or 0 after a failure.
   uint64_t unfinished() const;
   bool one_host() const;
-  bool is_here(int rank) const;  // on this host
+  bool is_here(int rank) const;  // true if the rank is on this host
   std::vector<int> ranks_here() const;
   // Returns the hosts; there are several. The first call is collective over all ranks, blocking.
   Result<Hosts*> hosts();
   fsccl_peer_state_t peer_state(int rank) const;
-  // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them.
-  // Blocks for nobody; must be destroyed before this one.
+  // Makes the communicator on which `from` (its rank 0) sends messages to `to`. This rank is one of
+  // the two. Does not wait for the other rank. It must be destroyed before this communicator.
   Result<std::unique_ptr<Communicator>> pair(int from, int to);
   ~Communicator();
 
@@ -86,30 +86,31 @@ class Communicator {
   int64_t timeout_ms() const { return timeout_ms_; }
   Deadline deadline() const { return Deadline::in_ms(timeout_ms_); }
   const std::string& name() const { return name_; }
-  // the same on all members, another for every communicator of the job
+  // Returns a number that is the same on all members, and different for every communicator of the
+  // job.
   uint64_t tag() const { return tag_; }
   JobContext& context() { return *context_; }
   Engine& engine() { return *engine_; }
   Collectives& collectives() { return *collectives_; }
-  // Rank in this communicator of a rank of the job, -1 if it is not a member.
+  // Returns the rank in this communicator of a rank of the job, or -1 if it is not a member.
   int rank_of(int job_rank) const;
 
-  std::atomic<int> dependents{0};  // pools and units made on it
-  // Made at the first collective on device memory (comm/device/collectives.h), and destroyed before
-  // everything else of this communicator.
+  std::atomic<int> dependents{0};  // the number of pools and units made on it
+  // The first collective on device memory makes it (comm/device/collectives.h). It is destroyed
+  // before everything else of this communicator.
   std::shared_ptr<DeviceCollectives> device_collectives;
-  // Made with the first unit on device memory (unit/device/inboxes.h).
+  // The first unit on device memory makes them (unit/device/inboxes.h).
   std::shared_ptr<KeptInboxes> inboxes;
 
  private:
   Communicator() = default;
-  // The ranks meet, and measure unless they have a parent, which has done so. `survives`: the
-  // parent has failed.
+  // Makes a communicator: the ranks meet, and measure unless they have a parent that has measured.
+  // `survives` says that the parent has failed.
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context,
                                                     std::vector<int> members, uint64_t name,
                                                     const CommunicatorOptions& options,
                                                     Communicator* parent, bool survives = false);
-  // shrink.cpp
+  // These are for shrink() (shrink.cpp).
   uint64_t meeting() const;
   void will_not_shrink() noexcept;
   Result<Job::Agreed> agree_who_is_left(Deadline deadline);
@@ -131,27 +132,28 @@ class Communicator {
   int rank_ = 0;
   uint64_t tag_ = 0;
   bool oversubscribed() const { return ranks_per_core_ > 1; }
-  // the most on any host, here or in the communicator that it was made from
+  // The largest number of ranks per core on any host, here or in the communicator from which this
+  // one was made.
   double ranks_per_core_ = 0;
-  Paths paths_{};  // as found here, or by what it was made from
+  Paths paths_{};  // found here, or by the communicator from which this one was made
   uint64_t splits_ = 0;
   std::mutex subsets_mutex_;
   std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag
-  // How far shrink() has got: what the last round decided, and what this rank has made of it. Kept
-  // when the deadline passes, for others may go on with it.
+  // The progress of shrink(): the decision of the last round, and what this rank has made of it. It
+  // is kept when the deadline passes, because other ranks may go on with it.
   struct Shrinking {
     uint64_t round = 0;
-    // ranks of the job without which it was tried; none yet
+    // The ranks of the job without which it was tried. It has no value before the first try.
     std::optional<std::vector<int32_t>> failed;
     std::unique_ptr<Communicator> made;
-    Status problem;  // why not
+    Status problem;  // why nothing was made
   } shrinking_;
   int64_t timeout_ms_ = 0;
   std::string name_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collectives> collectives_;
-  std::unique_ptr<Communicator> sums_;    // this rank alone, once somebody has asked
-  std::unique_ptr<Hosts> hosts_;          // hosts of the communicator, once somebody has asked
+  std::unique_ptr<Communicator> sums_;    // has this rank alone; made when it is first needed
+  std::unique_ptr<Hosts> hosts_;          // made when it is first needed
   std::unique_ptr<Hierarchy> hierarchy_;  // on several hosts only
   Lists lists_;
   std::unique_ptr<MetricsSource> metrics_;  // metrics of the engine

@@ -1,7 +1,7 @@
-// How the ranks of a communicator come to one answer before they go on. Every function here is
-// collective and blocking, and every rank must call it, whatever went wrong on it: a rank that left
-// before would leave the others waiting. An error of the communicator itself (a rank died, the
-// deadline passed, an abort) is returned as it is.
+// These functions let the ranks of a communicator come to one answer before they go on. Every
+// function is collective and blocking. Every rank must call it, whatever went wrong on it, because
+// the other ranks wait for it. An error of the communicator itself (a rank died, the deadline
+// passed, an abort) is returned as it is.
 #pragma once
 #include <span>
 #include <string_view>
@@ -15,7 +15,7 @@ namespace fsccl {
 // Gathers the `bytes` bytes at `mine` of each rank into `all`, in rank order.
 Status gather_bytes(Communicator& comm, const void* mine, void* all, uint64_t bytes);
 
-// The values of all ranks, in rank order.
+// Returns the values of all ranks, in rank order.
 template <class T>
 Result<std::vector<T>> all_gather(Communicator& comm, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -24,7 +24,7 @@ Result<std::vector<T>> all_gather(Communicator& comm, const T& mine) {
   return all;
 }
 
-// The rows of all ranks, which are of one length, end to end in rank order.
+// Returns the rows of all ranks, which have the same length, end to end in rank order.
 template <class T>
 Result<std::vector<T>> all_gather_rows(Communicator& comm, const std::vector<T>& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -43,13 +43,14 @@ Result<T> from_rank(Communicator& comm, int root, T mine) {
   return mine;
 }
 
-// Success if every rank passes success. If not, a rank that failed gets its own error, and every
-// other rank gets the error of the first rank that failed: its code, "rank R could not `what`: "
-// and its text. Where all is well, this costs one byte a rank; texts travel only where they are
-// needed.
+// Returns success if every rank passes success. If not, a rank that failed gets its own error, and
+// every other rank gets the error of the first rank that failed: its code, "rank R could not
+// `what`: " and its text. If no rank failed, this takes one byte a rank. Texts are sent only if
+// they are needed.
 Status all_ok(Communicator& comm, Status mine, std::string_view what);
 
-// The first rank whose value differs from this rank's; -1 if all ranks have the same value.
+// Returns the first rank whose value differs from this rank's, or -1 if all ranks have the same
+// value.
 Result<int> first_that_differs(Communicator& comm, uint64_t mine);
 
 }  // namespace fsccl

@@ -3,6 +3,7 @@
 // between two hosts once, and not once for every rank there. A collective has several stages, which
 // are operations of these communicators and run one after the other. A last operation of the whole
 // communicator has no steps, and ends when the stages have ended. The stages are:
+//
 //   all_gather       A host that has ranks without a lane gathers its parts first. Lanes gather the
 //                    parts that their ranks have. Each host gathers the parts of its lanes.
 //   reduce_scatter   Each rank of a host sums the parts of its lane over the host. Lanes sum over
@@ -15,11 +16,11 @@
 // The v forms and the lists have the same stages with other parts. Hosts and their ranks may be
 // numbered in any order, and hosts may have different numbers of ranks.
 //
-// Sums are thus over the ranks of a host, in rank order, and then over hosts, in the order of their
-// first ranks. Their bits differ from sums in rank order over all ranks, and are the same in every
-// run. FSCCL_REPRODUCIBLE=placement keeps to rank order. A host's sum of 16-bit floats crosses to
-// other hosts as the fp32 that it was accumulated in, twice the bytes, so that the result is
-// rounded to 16 bits once.
+// Sums are made over the ranks of a host, in rank order, and then over hosts, in the order of their
+// first ranks. Their bits differ from those of sums in rank order over all ranks, and are the same
+// in every run. With FSCCL_REPRODUCIBLE=placement sums are made in rank order. A host's sum of
+// 16-bit floats is sent to other hosts in fp32, in which it was accumulated. This takes twice the
+// bytes, and the result is rounded to 16 bits only once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -33,8 +34,8 @@ namespace fsccl {
 
 class Communicator;
 
-// Returns the type in which the sum of a host's ranks goes to other hosts: that of the accumulator,
-// if the operator can use it.
+// Returns the type in which the sum of a host's ranks is sent to other hosts. It is the type in
+// which it was accumulated, if the operator can use it.
 fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op);
 
 class Hierarchy {
@@ -56,21 +57,21 @@ class Hierarchy {
     size_t rank = 0, tensor = 0;  // parts of a tensor lie one behind the other, on every rank
     size_t count = 0;
     fsccl_dtype_t dtype{};
-    fsccl_dtype_t partial_dtype{};  // type of its sum over this host
-    std::byte* at = nullptr;        // where it lies among the parts of all ranks
-    std::byte* own = nullptr;       // this rank's part alone
+    fsccl_dtype_t partial_dtype{};  // type of the part's sum over this host
+    std::byte* at = nullptr;        // its place among the parts of all ranks
+    std::byte* own = nullptr;       // the place where this rank's part lies alone
     uint64_t partial = 0;           // offset in scratch_ of its sum over this host
     uint64_t result = 0;  // offset in scratch_ of its sum over all hosts, for a rank without a lane
   };
-  // A part in a stage, and the rank that brings it or gets it.
+  // A part in a stage, and the rank that sends it or gets it.
   struct Held {
     size_t holder = 0, count = 0;
     fsccl_dtype_t dtype{}, received{};  // types of the part as it is sent and as it is received
-    bool joins = false;                 // it is in one tensor with the part before
+    bool joins = false;                 // it is in the same tensor as the part before
     std::byte *at = nullptr, *own = nullptr;
   };
-  // How parts are joined in one tensor. holders: parts of successive holders; all: also several
-  // parts of one holder, which lie end to end.
+  // Says which parts are joined in one tensor. holders: parts of successive holders; all: also
+  // several parts of one holder, which lie end to end.
   enum class Join : uint8_t { never, holders, all };
 
   template <class Call>
@@ -112,7 +113,7 @@ class Hierarchy {
   Communicator* const host_;
   Communicator* const lane_;  // null on a rank without a lane
   const HierarchyMode mode_;
-  const bool sums_;  // reductions, too
+  const bool sums_;  // reductions run in two levels, too
   Chain chain_;
   std::vector<Part> parts_;                     // parts of a call
   std::vector<Held> held_;                      // pieces of a stage

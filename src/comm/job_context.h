@@ -28,14 +28,14 @@ class JobContext {
   Job& job() { return *job_; }
   ArenaTable& arenas() { return arenas_; }
   Recorder& recorder() { return *recorder_; }
-  // Before what it tells of goes.
+  // Writes the metrics a last time, before the objects that they describe end.
   void write_metrics() {
     if (metrics_file_) metrics_file_->write();
   }
   void add(Communicator* comm);
   void remove(Communicator* comm);
-  // The rank among these of whose death this rank has heard first, -1 if none has died. Ranks that
-  // end because of it are heard of later.
+  // Returns the first of these ranks whose death this rank has learned of, or -1 if none has died.
+  // Ranks that end because of that death come later.
   int first_dead(const std::vector<int>& ranks);
   // Returns how many of these ranks share a core of the cores that they may run on (affinity), on
   // the host where the number is largest. It is at least two if the process of some rank of the job
@@ -47,17 +47,16 @@ class JobContext {
   // Returns the transport that moves bytes between these ranks.
   Result<const Transport*> transport_for(const std::vector<int>& ranks) const;
   TransportNode* node() const { return node_.get(); }
-  bool network_keeps_pages() const {
-    return node_ && network_->keeps_pages();
-  }  // see fsccl/transport.h
-  // FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
+  // fsccl/transport.h explains keeps_pages.
+  bool network_keeps_pages() const { return node_ && network_->keeps_pages(); }
+  // Returns FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
   bool checksum() const { return checksum_; }
 
-  // On how many hosts these ranks are, and how many on each.
+  // Returns the number of hosts of these ranks, and the number of ranks on each.
   HostShape host_shape(const std::vector<int>& ranks) const;
   // Returns the class of the link between two of them.
   topo::LinkClass link(int a, int b) const;
-  // The member that is farthest from the first one.
+  // Returns the member that is farthest from the first one.
   int farthest(const std::vector<int>& ranks) const;
   // Returns the rules of FSCCL_PLAN as it is now, and then those of the tuning file as it was when
   // the job was joined.
@@ -71,19 +70,19 @@ class JobContext {
   struct Facts {
     uint64_t words[16];                                    // 1024 processors
     uint32_t taken;                                        // see ranks_per_core()
-    uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
+    uint8_t transport, hierarchy, reproducible, checksum;  // must be the same on all ranks
     uint8_t network, ucx_path;                             // must be the same on all ranks
     // 1: this rank would use UCX between hosts (transports.h)
     uint8_t fast_network;
-    // 1: FSCCL_PLAN, FSCCL_KERNELS or the tuning file cannot be used there
+    // 1: FSCCL_PLAN, FSCCL_KERNELS or the tuning file cannot be used on this rank
     uint8_t unreadable;
-    // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
+    // 1: FSCCL_TRANSPORT_PLUGIN is set; must be the same on all ranks
     uint8_t plugin;
-    uint64_t plan, tuning;             // hashes of what must be alike, too
+    uint64_t plan, tuning;             // hashes that must be the same on all ranks
     int64_t heartbeat_ms, slot_bytes;  // must be the same on all ranks
     uint64_t machine;                  // hash of the machine's name
     topo::Seat seat;
-    KernelChoice kernels;  // counts from the first rank of a host
+    KernelChoice kernels;  // the choice of the first rank of a host counts
     uint8_t salt[kKeyBytes];
   };
   Status load_choices(Facts* mine);
@@ -104,25 +103,25 @@ class JobContext {
   ArenaTable arenas_;
   std::unique_ptr<Recorder> recorder_;
   int look_hook_ = -1;
-  std::unique_ptr<MetricsFile> metrics_file_;  // or null
-  // the transport between hosts, where the job has one, and its node
+  std::unique_ptr<MetricsFile> metrics_file_;  // may be null
+  // The transport between hosts, if the job has one, and its node.
   const Transport* network_ = nullptr;
   std::unique_ptr<TransportNode> node_;
   TransportChoice choice_ = TransportChoice::kAuto;
   std::vector<Facts> facts_;  // facts of each rank
   Tuning tuning_;
-  std::string machine_;  // its name, if the tuning file asks for it
+  std::string machine_;  // the machine's name, if the tuning file asks for it
   bool taken_ = false;
   bool checksum_ = false;
   std::atomic<uint32_t> arena_numbers_{0};
   std::atomic<bool> lost_{false};
   std::mutex mutex_;
   std::vector<Communicator*> communicators_;
-  std::vector<uint8_t> lost_ranks_;  // 0, 1 died, 2 left
-  std::vector<int> deaths_;          // in the order in which this rank heard of them
+  std::vector<uint8_t> lost_ranks_;  // by rank: 0 not lost, 1 died, 2 left
+  std::vector<int> deaths_;          // in the order in which this rank learned of them
 };
 
-// Communicators of this process that live and have more ranks than cores.
+// The number of communicators of this process that exist and have more ranks than cores.
 extern std::atomic<int> oversubscribed_communicators;
 
 }  // namespace fsccl

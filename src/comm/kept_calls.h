@@ -1,5 +1,6 @@
-// Calls that were made before: everything about a call but its buffers and its scale, made once. An
-// operation holds the kept call that it runs, so one that is dropped meanwhile lives until then.
+// Calls that were made before: everything about a call except its buffers and its scale, made once.
+// An operation holds the kept call that it runs, so a kept call that is dropped meanwhile lives
+// until the operation ends.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -29,12 +30,13 @@ struct KeptCall : std::enable_shared_from_this<KeptCall> {
   Fingerprint fingerprint;
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t input_bytes = 0, output_bytes = 0;
-  int64_t in_place = 0;                         // input - output where the two may overlap
+  int64_t in_place = 0;                         // input - output if the two may overlap
   std::vector<uint64_t> counts, displacements;  // the v forms have them
-  // The plan's scratch memory. One is enough: operations run one after the other.
+  // The plan's scratch memory. One is enough, because operations run one after the other.
   std::unique_ptr<std::byte[]> scratch;
   bool by_hosts = false;  // the call runs in two levels (hierarchy.h) if it can
-  // A call of `plan`, and of the other one where that is foreseen, may take the fast path.
+  // `small` says that a call of `plan` may take the fast path, `small_fallback` that a call of the
+  // fallback plan may, if it is foreseen that buffers cannot be touched.
   bool small = false, small_fallback = false;
 };
 
@@ -58,7 +60,7 @@ class KeptCalls {
     }
     return nullptr;
   }
-  // Keeps a call. If there are kMost already, these are dropped first.
+  // Keeps a call. If kMost calls are kept already, they are dropped first.
   const KeptCall& keep(std::shared_ptr<const KeptCall> call) {
     if (calls_.size() >= kMost) {
       calls_.clear();

@@ -1,7 +1,7 @@
-// The list forms: many tensors in one operation. Where all of them fit a slot they travel packed,
-// in one exchange. Else the ranks first exchange where their buffers are, and so all know whether
-// the bytes can go straight between them or must go through slots; mirrored slots (plan.h) are the
-// only way there is.
+// The list forms: many tensors in one operation. If all of them fit a slot, they travel packed, in
+// one exchange. Otherwise the ranks first exchange where their buffers are, so that all know
+// whether the bytes can go straight between the buffers or must go through slots. If slots are
+// mirrored (plan.h), bytes always go through slots.
 #pragma once
 #include "comm/collective.h"
 #include "plan/list_plans.h"
@@ -17,7 +17,7 @@ struct ListCall {
   // For a reduce_scatter, the dtype of each tensor's received elements. Null: the dtype of the sent
   // elements.
   const fsccl_dtype_t* received = nullptr;
-  // Called with the operation before it is submitted, to give it a gate. May be empty.
+  // Is called with the operation before it is submitted, to give it a gate. May be empty.
   FunctionRef<void(Operation&)> prepare{};
 };
 
@@ -27,14 +27,14 @@ inline fsccl_dtype_t received_dtype(const ListCall& call, size_t t) {
 OpCode op_code(ListKind kind);
 Status check_list(const ListCall& call, const Engine& engine);
 
-// The plans of a list that was seen before, by everything but its addresses.
+// The plans of lists that were seen before, by everything but their addresses.
 class Lists {
  public:
   struct KeptList {
     ListShape shape;
     Plan direct;
     std::vector<Plan> buckets;
-    // sizes of each tensor's send and recv buffer
+    // The sizes of the send and the recv buffer of each tensor.
     std::vector<std::pair<uint64_t, uint64_t>> bytes;
     uint64_t bytes_read = 0, bytes_written = 0;
   };

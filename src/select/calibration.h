@@ -1,6 +1,7 @@
 // The short measurement at the start of a communicator: rank 0 and one other rank exchange signals,
 // move pieces through their slots and read each other's memory. This takes milliseconds. All ranks
-// use the findings of the other rank, so that all choose plans alike. The measurement ends early if
+// use the findings of the other rank, so that all choose the same plans. The measurement ends early
+// if
 // the two ranks share a core, because it would only find the time of a change of context. If the
 // other rank knows the costs from earlier starts (kept_costs.h), the two only find out whether they
 // may read each other's memory.
@@ -17,10 +18,10 @@
 
 namespace fsccl {
 
-// `share_cores`: more ranks than cores run; alike on all ranks. Uses ticks from *tick on and leaves
-// the next unused one there, the same on all ranks. Returns `fallback` if nothing was measured; a
-// peer may have been lost meanwhile, which the engine will find out. `kept`: the kept costs of the
-// rank `other`; null: nothing is kept.
+// `share_cores` says that more ranks than cores run; it is the same on all ranks. Uses ticks from
+// *tick on and leaves the next unused one there, the same on all ranks. Returns `fallback` if
+// nothing was measured. A peer may have been lost meanwhile; the engine will find that out. `kept`
+// has the kept costs of the rank `other`, or is null if nothing is kept.
 Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool share_cores,
                 uint32_t* tick, KeptCosts* kept = nullptr);
 

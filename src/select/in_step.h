@@ -1,5 +1,5 @@
-// A measurement at the start of a channel: two ranks measure in lockstep, while all others wait.
-// All ranks then get the findings of one of the two, so that all choose alike.
+// A measurement at the start of a channel. Two ranks measure in lockstep, while all others wait.
+// All ranks then get the findings of one of the two, so that all choose the same.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -41,17 +41,18 @@ class InStep {
   // Stops the exchanges: the next one tells the other rank.
   void stop() { stop_ = true; }
   bool stopped() const { return stopped_; }
-  // the time that giving the signals has taken in all exchanges
+  // Returns the time that it took to give the signals in all exchanges.
   int64_t signalling_ns() const { return signalling_ns_; }
-  uint32_t tick() const { return tick_; }  // the next one
+  uint32_t tick() const { return tick_; }  // the next tick
   int peer() const { return peer_; }
   const Startup& startup() const { return startup_; }
 
  private:
-  // Polls before the first look at the clock, which would disturb the measurement.
+  // The thread polls so often before it first looks at the clock, which would disturb the
+  // measurement.
   static constexpr int kBarePolls = 1000;
-  // A measurement that takes longer is ended, and the defaults are used: one of the two ranks does
-  // not run.
+  // A measurement that takes longer is ended, and the defaults are used, because one of the two
+  // ranks does not run.
   static constexpr int64_t kEnoughNs = 20'000'000;
   struct Signal {
     uint64_t stop = 0, word = 0;
@@ -81,7 +82,8 @@ Findings found_in_step(const Startup& startup, int other, uint32_t ticks, uint32
   if (startup.rank != 0 && startup.rank != other) {
     startup.signal(begin);
   } else {
-    // Their lines go round many times: first all others must have read what lies there.
+    // The lines of the two ranks are used many times, so all others must first have read what is in
+    // them.
     for (int peer = 1; peer < startup.ranks; peer++)
       if (peer != other) startup.await_napping(peer, begin);
     InStep both(startup, other - startup.rank, begin);

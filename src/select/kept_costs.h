@@ -29,7 +29,7 @@ class KeptCosts {
   static constexpr size_t kStarts = 3;
   static std::string file_of(const std::string& machine);
 
-  std::string path_;  // empty: nothing can be kept
+  std::string path_;  // empty if nothing can be kept
   Tuning::Measured key_;
   std::vector<Tuning::Measured> entries_;  // including those of other links and transports
   size_t own_ = 0;                         // the number of entries of this link and transport

@@ -4,8 +4,8 @@
 // A candidate that must not be chosen has an obstacle. The cheapest candidate without an obstacle
 // wins, unless a rule (rules.h) names another one without an obstacle.
 //
-// All ranks choose alike: the facts on which the choice depends were agreed before
-// (comm/device/agreement.h), and predictions are made of constants, or of the times in a tuning
+// All ranks make the same choice. The facts on which it depends were agreed before
+// (comm/device/agreement.h). Predictions are made from constants, or from the times in a tuning
 // file, whose content is the same on all ranks.
 //
 // The plan of an algorithm has native steps (plan/native_plans.h).
@@ -27,7 +27,7 @@ struct NativeCall {
   int ranks = 1;
   bool by_nccl = false;   // parts are exchanged by NCCL, and not by UCX
   bool one_host = false;  // all ranks are on one host
-  // By algorithm: why it must not be chosen; empty if it may be.
+  // By algorithm: the reason why it must not be chosen, or empty.
   std::array<std::string_view, kNativeAlgorithms> obstacles{};
 };
 

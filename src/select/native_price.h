@@ -25,7 +25,7 @@ struct NativePrice {
   double at(uint64_t bytes) const;
 };
 
-// Returns the price of the algorithm for `op` on such hosts; null: it was not measured.
+// Returns the price of the algorithm for `op` on such hosts, or null if it was not measured.
 const NativePrice* measured_price(const std::vector<NativePrice>* prices, OpCode op,
                                   Algorithm algorithm, const HostShape& host_shape);
 

@@ -12,15 +12,15 @@
 
 namespace fsccl {
 
-// The path of each class of link; path 0 where nothing was found.
+// The path of each class of link. It is path 0 if nothing was found.
 using Paths = std::array<uint8_t, topo::kLinkClasses>;
 
-// Finds the paths. `links`: the class of the link between rank 0 and each rank. Collective; uses
+// Finds the paths. `links` has the class of the link between rank 0 and each rank. Collective. Uses
 // ticks from *tick on and leaves the next unused one there.
 Paths find_paths(const Startup& startup, const std::vector<topo::LinkClass>& links, uint32_t* tick);
 
-// Returns the name of the path for peers of this class; null: the transport has one path without a
-// name.
+// Returns the name of the path for peers of this class, or null if the transport has one path
+// without a name.
 const char* path_name(const Channel& channel, const Paths& paths, topo::LinkClass link);
 
 }  // namespace fsccl

@@ -9,12 +9,12 @@
 //   =slots       a candidate that fsccl_explain names; `all_gather_slots` is the same
 //   /32K         a plan through slots uses pieces of 32 KiB
 //
-// `by_hosts` and `flat` say if a communicator of several hosts with several ranks each goes by
-// hosts (stages.h). They have no effect on other communicators: there the next rule that fits names
-// the plan. Any other plan implies `flat`. `nccl`, `ucx`, `summed` and `staged` are algorithms for
-// memory of GPUs (native.h), which use no pieces. `unit_unshard=p2p` and `unit_unshard=collectives`
-// say how units on GPUs move their bytes (unit_algorithm.h). All other rules are for plain
-// collectives, not for units and lists.
+// `by_hosts` and `flat` say whether a call runs in two levels (stages.h), on a communicator of
+// several hosts with several ranks each. They have no effect on other communicators: there the next
+// rule that fits names the plan. Any other plan implies `flat`. `nccl`, `ucx`, `summed` and
+// `staged` are algorithms for memory of GPUs (native.h), which use no pieces. `unit_unshard=p2p`
+// and `unit_unshard=collectives` say how units on GPUs move their bytes (unit_algorithm.h). All
+// other rules are for plain collectives, not for units and lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -80,8 +80,8 @@ struct RuledCall {
   uint64_t bytes = 0;
   HostShape host_shape;
 };
-// These return the first rule that fits a call, or null: the rule that says if a call goes by
-// hosts, the rule that names a plan for host memory, and the rule that names an algorithm for
+// These return the first rule that fits a call, or null: the rule that says whether a call runs in
+// two levels, the rule that names a plan for host memory, and the rule that names an algorithm for
 // memory of GPUs. Rules for memory of GPUs do not apply to host memory, and vice versa.
 const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call);
 const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call);

@@ -42,16 +42,16 @@ struct Selection {
   // `plan` touches no peer's buffer.
   Plan fallback;
   bool reads = false;  // private memory counts as touchable, because the system reads it
-  // the predicted time of a call that may be alone or one of many in a row, for buffers outside
-  // pools
+  // The predicted time of a call that may be alone or one of many in a row, for buffers outside of
+  // pools.
   double ns = 0;
   std::string why;  // the reason of the choice; filled only for callers that consider it
 };
 
 struct Candidate {
   std::string plan;
-  uint64_t chunk = 0;  // bytes of a piece, as rules name it; 0: all in one piece
-  const char* memory;  // the memory of the buffers that it is for: "any", "pool", "private"
+  uint64_t chunk = 0;  // bytes of a piece, as rules name them; 0: all bytes in one piece
+  const char* memory;  // the memory of the buffers for which it is: "any", "pool", "private"
   double ns = 0;       // predicted
   bool chosen = false;
 };
@@ -59,8 +59,8 @@ struct Candidate {
 // Returns the bytes of the larger buffer, as nccl-tests and rules count them.
 uint64_t call_bytes(OpCode op, const Shape& shape);
 
-// `considered`, if not null, gets all candidates; then a rule that cannot be followed is not
-// announced.
+// `considered`, if not null, gets all candidates. A rule that cannot be followed is not logged
+// then.
 Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                  std::vector<Candidate>* considered = nullptr);
 

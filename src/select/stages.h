@@ -42,16 +42,16 @@ struct HostsChoice {
 // times as long, latencies do not.
 SelectOptions sharing_link(SelectOptions options, int ranks);
 
-// Decides whether an operation on hosts with several ranks goes by stages or by a plan of the whole
-// communicator, `whole`. The decision uses only facts that all ranks know alike: hosts and parts
-// count as even ones, and the measurements of a single host are not used.
+// Decides whether an operation on hosts with several ranks runs in stages or by a plan of the whole
+// communicator, `whole`. The decision uses only facts that all ranks know: it treats hosts and
+// parts as if they were even, and does not use the measurements of a single host.
 //
 // Prices come from typical links, or from a tuning file, not from the measurements of this start.
 // The decision must be the same in every run, because it determines the order of a sum, and so its
 // bits, and the number of bytes that cross between hosts.
 //
-// `widens`: the elements have 16 bits, and the sums of a host go to other hosts in fp32
-// (comm/hierarchy.h).
+// `widens` says that the elements have 16 bits and the sums of a host are sent to other hosts in
+// fp32 (comm/hierarchy.h).
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, GroupShape whole, HierarchyMode mode,
                             bool widens = false);
 

@@ -15,10 +15,10 @@ struct Startup {
   int rank = 0, ranks = 1;
   int64_t deadline_ns = 0;
   std::function<bool()> cancelled;
-  // the number by which errors name each rank; null: its number in this communicator
+  // The number by which errors name each rank. Null: its number in this communicator.
   const int* numbers = nullptr;
-  std::function<Status()>
-      why_cancelled;  // returns the error of a start that was cancelled; or null
+  // Returns the error of a start that was cancelled. May be empty.
+  std::function<Status()> why_cancelled;
 
   int known_as(int peer) const { return numbers ? numbers[peer] : peer; }
   bool over() const;  // true if the start has failed, was cancelled, or has passed its deadline
@@ -39,7 +39,8 @@ struct Startup {
     std::memcpy(line.payload, &payload, sizeof payload);
     return line;
   }
-  // Waits for the payload that `peer` sends with `tick`, and returns it; null: over().
+  // Waits for the payload that `peer` sends with `tick`, and returns it, or null once over() is
+  // true.
   const unsigned char* await(int peer, uint32_t tick) const;
   // Does the same while other ranks measure. It naps and looks again, because waking a sleeper
   // would cost the measuring ranks a system call.

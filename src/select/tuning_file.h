@@ -1,5 +1,5 @@
-// Findings about a machine that hold for every start, as a file (FSCCL_TUNING_FILE; `fsccl-perf
-// tune` writes it):
+// Findings about a machine that hold for every start, in a file. FSCCL_TUNING_FILE names it, and
+// `fsccl-perf tune` writes it:
 //   {"fsccl_tuning": 1,
 //    "costs": [{"machine": "..", "transport": "shm", "link": "cache",
 //               "measured": {"exchange_ns": 110, "sizes": [256, 2048, 131072],
@@ -39,21 +39,21 @@ struct Tuning {
   std::vector<NativePrice> native;
   uint64_t hash = 0;  // hash of the text
 
-  // Empty: of any machine.
+  // An empty `machine` stands for any machine.
   const Costs* find(const std::string& machine, std::string_view transport,
                     topo::LinkClass link) const;
 };
 
-Result<Tuning> load_tuning(const std::string& path);  // empty: nothing
+Result<Tuning> load_tuning(const std::string& path);  // an empty path gives an empty Tuning
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source);
-// Returns costs as a tuning file has them in "measured", and fsccl_explain() tells them.
+// Returns costs as a tuning file has them in "measured" and fsccl_explain() shows them.
 std::string costs_json(const Costs& costs);
 
 // Returns the rules of FSCCL_PLAN, then those of the file that no setting contradicts.
 Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings,
                                                                 const Tuning& tuning);
 
-// Names this machine: its processors, as they call themselves, and how many.
+// Returns the name of this machine: the names of its processors, and their number.
 std::string machine_name();
 
 }  // namespace fsccl

@@ -5,7 +5,7 @@
 // the other one. A unit's reduction uses the algorithm of its gather, because both have the same
 // obstacles. The sum over replicas is chosen as a gather of the sharded gradients of all replicas.
 //
-// All ranks choose alike: the obstacles were agreed before (pool/device/reach.h), and times are
+// All ranks make the same choice. The obstacles were agreed before (pool/device/reach.h). Times are
 // predicted from constants, or come from a tuning file, whose content is the same on all ranks.
 #pragma once
 #include <array>
@@ -23,12 +23,12 @@ struct UnitCall {
   uint64_t bytes = 0;  // bytes of what is gathered
   int ranks = 1;
   bool one_host = false;  // all ranks are on one host
-  // By algorithm: why it must not be chosen; empty if it may be.
+  // By algorithm: the reason why it must not be chosen, or empty.
   std::array<std::string_view, kUnitAlgorithmNames.size()> obstacles{};
 };
 
-// Returns the call that gathers a unit of `bytes` bytes. `asked`: FSCCL_DEVICE_TRANSPORT.
-// `unreached`: why ranks cannot access each other's slots; empty if they can.
+// Returns the call that gathers a unit of `bytes` bytes. `asked` is FSCCL_DEVICE_TRANSPORT.
+// `unreached` is the reason why ranks cannot access each other's slots, or empty if they can.
 UnitCall unit_call(uint64_t bytes, int ranks, bool one_host, DeviceTransport asked,
                    std::string_view unreached);
 
@@ -45,7 +45,7 @@ struct UnitChoice {
   std::array<UnitCandidate, kUnitAlgorithmNames.size()> candidates{};  // by algorithm
 };
 
-// A rule that is not followed is not logged: `why` names it.
+// Chooses the algorithm. A rule that is not followed is not logged, because `why` names it.
 UnitChoice choose_unit_algorithm(const UnitCall& call, const SelectOptions& options);
 
 }  // namespace fsccl
