@@ -79,8 +79,8 @@ class Builder {
 
   Operand mine(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
   static Operand at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
-  // The i-th peer in rotated order, i = 1 .. ranks-1: ranks that run in step read from different
-  // peers.
+  // Returns the i-th peer in rotated order, i = 1 .. ranks-1. In this order ranks that run in step
+  // read from different peers.
   int peer(int i) const { return (plan_.rank + i) % plan_.ranks; }
   int rank() const { return plan_.rank; }
   int ranks() const { return plan_.ranks; }
@@ -111,7 +111,7 @@ class Builder {
     step.count = bytes;
   }
   void wait_all(int tick) { wait(kAllPeers, tick); }
-  // Comes after a wait for all ranks to enter.
+  // This step comes after a wait for all ranks to enter.
   void choose() {
     if (plan_.ranks > 1) add(StepKind::choose);
   }
@@ -162,7 +162,7 @@ class Builder {
     move(StepKind::reduce_local, dst, dtype, src, dtype, count);
     plan_.steps.back().stride = stride;
   }
-  // A whole collective by other means, from the input buffer to the output.
+  // Adds a whole collective that something else carries out, from the input buffer to the output.
   void native(Native what, uint32_t input, uint32_t output, fsccl_dtype_t dtype) {
     Step& step = add(StepKind::native);
     step.tick = static_cast<uint16_t>(plan_.natives.size());

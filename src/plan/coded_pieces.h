@@ -21,7 +21,7 @@ namespace fsccl {
 struct CodedShape {
   int rank = 0, ranks = 1;
   bool mirrored = false;
-  std::vector<uint64_t> words;  // 16-bit words that each rank brings; 0: none
+  std::vector<uint64_t> words;  // the number of 16-bit words that each rank gives
   // Words are coded in blocks of this many words; a rank's last block may be shorter.
   uint64_t block_words = 1;
   // Each block takes this many bytes beyond a byte a word, and each piece takes as many once more.
@@ -30,11 +30,11 @@ struct CodedShape {
   bool operator==(const CodedShape&) const = default;
 
   uint64_t blocks(int q) const;
-  // Words of all ranks before rank q's.
+  // Returns the number of words of all ranks before rank q.
   uint64_t before(int q) const;
 };
 
-// Returns the most bytes that a piece of `words` words takes; 0: it has no words.
+// Returns the most bytes that a piece of `words` words takes, or 0 if it has no words.
 uint64_t coded_piece_bytes(uint64_t words, uint64_t block_words, uint64_t block_bytes);
 
 // The words of a rank that are one piece.
@@ -42,7 +42,7 @@ struct CodedPiece {
   uint64_t begin = 0, count = 0;
 };
 
-// Distributes the blocks of all ranks over plans and their ticks, alike on all ranks.
+// Distributes the blocks of all ranks over plans and their ticks. All ranks compute the same.
 class CodedPieces {
  public:
   explicit CodedPieces(const CodedShape& shape);
@@ -54,16 +54,16 @@ class CodedPieces {
  private:
   uint64_t edge(uint64_t blocks, int tick, int ticks) const;
   uint64_t first_block(size_t plan, int q) const;
-  uint64_t most_blocks(size_t plan) const;  // the most that one rank has
+  uint64_t most_blocks(size_t plan) const;  // the largest number of blocks of a rank
 
   const CodedShape& shape_;
   uint64_t fit_ = 1;  // blocks that a slot holds
   size_t plans_ = 0;
 };
 
-// Returns the plans, none if no rank brings words. Buffer 0 has the own words. Buffer 1 has the
-// words of all ranks; the own ones are not written there. The slots follow. The hook knows where
-// the words lie.
+// Returns the plans, or none if no rank gives words. Buffer 0 has this rank's words. Buffer 1 has
+// the words of all ranks, but this rank's are not written there. The slots follow. The hook knows
+// where the words lie.
 std::vector<Plan> coded_pieces(const CodedShape& shape);
 
 }  // namespace fsccl

@@ -29,9 +29,9 @@ struct Shape {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   int root = 0;
   uint64_t slot_bytes = 32768;
-  bool mirrored = false;  // slots are mirrored (plan.h); as in DataMovement and ReductionShape
-  // The v forms: the elements of each rank's part, and where they begin in the larger buffer.
-  // Empty: each rank has `count` elements, and the parts lie end to end.
+  bool mirrored = false;  // slots are mirrored (plan.h), also in DataMovement and ReductionShape
+  // For the v forms: the elements of each rank's part, and where the parts begin in the larger
+  // buffer. If these are empty, each rank has `count` elements, and the parts lie end to end.
   std::vector<uint64_t> counts, displacements;
 
   struct Part {
@@ -59,13 +59,13 @@ struct DataMovement {
   const char* name = "";  // name of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
-  bool same_to_all = false;  // a rank sends the same bytes to everybody
-  bool one_buffer = false;   // broadcast: output is the input
+  bool same_to_all = false;  // a rank sends the same bytes to all ranks
+  bool one_buffer = false;   // a broadcast: the output is the input
   // Every rank sends to every other rank. The call then ends only when all ranks have entered, even
   // if some counts are 0.
   bool every_rank_sends = false;
   bool mirrored = false;
-  // by peer: the flow to the peer, and the flow from it; both have the rank's flow to itself
+  // By peer: the flow to the peer, and the flow from it. Both have the flow of the rank to itself.
   std::vector<Flow> sends, receives;
   uint64_t longest = 0;  // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
@@ -92,8 +92,8 @@ struct ReductionShape {
   int rank = 0, ranks = 1, root = 0;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   Deliver deliver = Deliver::self;
-  // A rank that reduces, reduces the whole input. A rank's slot then holds its input once, and not
-  // a part for each rank that reduces.
+  // Every rank that reduces, reduces the whole input. A rank's slot then holds its input once, and
+  // not a part for each rank that reduces.
   bool every_rank_reduces_all = false;
   bool mirrored = false;
   std::vector<Shape::Part> parts;  // by rank
@@ -120,11 +120,11 @@ Plan all_reduce_in_steps(const Shape&, int steps);
 Plan broadcast_in_steps(const Shape&, int steps);
 Plan barrier_in_steps(int rank, int ranks, int steps);
 // Returns the smallest radix with which `steps` steps reach all ranks. In each step the number of
-// ranks that a rank has data of is multiplied by the radix.
+// ranks whose data a rank has is multiplied by the radix.
 int radix_of(int ranks, int steps);
 
-// Tiny collectives. At most kInlineBytes long is: each part of an all_gather, the whole input of a
-// reduce_scatter, the vector of the others.
+// These are for tiny collectives. The following has at most kInlineBytes: each part of an
+// all_gather, the whole input of a reduce_scatter, and the vector of the others.
 Plan all_gather_inline(const Shape&);
 Plan reduce_scatter_inline(const Shape&);
 Plan all_reduce_inline(const Shape&);

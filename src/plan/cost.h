@@ -3,7 +3,7 @@
 // root, or the rank with the most work, and the rank after it. The model simulates the steps of the
 // two with a clock for each, and the clocks synchronize at the signals, so rounds overlap as they
 // do when the plan runs. Times are in nanoseconds. All ranks of a communicator use the same costs,
-// because they must choose alike.
+// because they must choose the same plans.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -29,16 +29,17 @@ inline constexpr std::array<std::string_view, 3> kSideBySide{"none", "from_slots
 enum class CostsOrigin : uint8_t { table, calibration, tuning_file };
 
 struct Costs {
-  // the time in which two ranks that signal each other at once see each other's signals
+  // The time in which two ranks that signal each other at once see each other's signals.
   double exchange = 300;
-  // the part of `exchange` that each of the two ranks works for each peer: between hosts a signal
-  // is a message
+  // The part of `exchange` in which each of the two ranks works, for each peer. Between hosts it is
+  // not 0, because a signal is a message.
   double message = 0;
+  // The copy from a buffer to a slot, and the copy from there to a buffer of another core.
   // the copy from a buffer to a slot, and the copy from there to a buffer of another core
   Cost slot_cached{{60, 250, 11000}};
-  Cost slot_streaming{{400, 700, 18000}};  // with stores that bypass the caches
-  Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system
-  double copy_per_byte = 0.04;             // between memory that both can touch
+  Cost slot_streaming{{400, 700, 18000}};  // the same with stores that bypass the caches
+  Cost read{{1200, 1400, 15000}};          // a read of a peer's private memory by the system
+  double copy_per_byte = 0.04;             // a copy between memory that both ranks can touch
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
   // Signals are messages, which are received in the background: a wait for a signal that has come
@@ -53,7 +54,7 @@ struct Costs {
   // Adds the properties of a communicator, whatever the source of the times.
   void apply_to(bool sends_messages, double ranks_per_core);
 
-  // Returns the size from which on a slot is better written past the caches. UINT64_MAX: never.
+  // Returns the size from which on a slot is better written past the caches, or UINT64_MAX.
   uint64_t slot_streaming_from() const;
   double slot(uint64_t bytes) const;
   // Returns the time of one system call that reads `bytes` of a peer's memory, if a rank moves
@@ -79,8 +80,8 @@ struct Price {
   double busy = 0;
 };
 
-// Predicts the time of a plan. `reads`: the buffers that peers touch are private memory, which the
-// system reads; else all ranks can touch them.
+// Predicts the time of a plan. `reads` says that the buffers that peers touch are private memory,
+// which the system reads. Otherwise all ranks can touch them.
 Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads);
 
 }  // namespace fsccl

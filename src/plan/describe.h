@@ -6,9 +6,9 @@
 
 namespace fsccl {
 
-// "copy 12 x float32: output[64] <- input[0] of rank 3"
+// Returns a text like "copy 12 x float32: output[64] <- input[0] of rank 3".
 std::string describe(const Plan& plan, const Step& step);
-// The name, the buffers that are present and the numbered steps.
+// Returns the name, the buffers that are present, and the numbered steps.
 std::string describe(const Plan& plan);
 
 }  // namespace fsccl

@@ -46,16 +46,16 @@ struct Fingerprint {
   uint8_t dtype = 0;
   uint8_t kind = 0;       // fsccl_op_kind_t
   uint8_t flags = 0;      // flags of the operation, such as the unshard mode
-  int32_t root = -1;      // reduce_grads by parameter: the first parameter
-  uint64_t count = 0;     // elements; reduce_grads by parameter: parameters from `root` on
+  int32_t root = -1;      // for reduce_grads by parameter: the first parameter
+  uint64_t count = 0;     // elements; for reduce_grads by parameter: parameters from `root` on
   uint64_t sequence = 0;  // number of the operation in its communicator, from 1
-  // a hash of the history of collective memory events, and of everything else that must agree, such
-  // as the scale and the unit's definition
+  // A hash of the history of collective memory events and of everything else that must agree, such
+  // as the scale and the unit's definition.
   uint64_t history = 0;
 };
 static_assert(sizeof(Fingerprint) == 32);
 
-// Returns a hash of all fields but the sequence number. It takes less time than a full hash.
+// Returns a hash of all fields except the sequence number. It takes less time than a full hash.
 inline uint64_t gist_of(const Fingerprint& what) {
   uint64_t which;
   std::memcpy(&which, &what, sizeof which);
@@ -65,16 +65,16 @@ inline bool equal(const Fingerprint& a, const void* line_bytes) {
   return std::memcmp(&a, line_bytes, sizeof a) == 0;
 }
 
-// "all_gather of 10 float32 (operation 5)"
+// Returns a text like "all_gather of 10 float32 (operation 5)".
 std::string describe(const Fingerprint& fingerprint);
-// Parts of the history of a fingerprint that only its own rank knows.
+// The parts of a fingerprint's history that only its own rank knows.
 struct HistoryParts {
   uint64_t site = 0;  // the key of the call site; 0: none
-  // The sequence number of the first call whose signal was elided and which is therefore compared
-  // only as part of this history; 0: none.
+  // The sequence number of the first call whose signal was elided. This call is compared only as a
+  // part of the history. 0: none.
   uint64_t unheard = 0;
 };
-// Names what differs: "count 10 and 20, dtype float32 and int8".
+// Returns a text of what differs, like "count 10 and 20, dtype float32 and int8".
 std::string difference(const Fingerprint& mine, const Fingerprint& theirs,
                        const HistoryParts& parts);
 

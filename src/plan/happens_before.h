@@ -1,6 +1,7 @@
-// The happens-before order of the steps of all ranks: which step is certain to be over before which
-// other step begins, whatever the timing. Vector clocks over the signals and waits of all plans
-// decide it. find_conflict() looks in a log of accesses to memory for two that are not ordered.
+// The happens-before order of the steps of all ranks: it says which step certainly ends before
+// which other step begins, whatever the timing. Vector clocks over the signals and waits of all
+// plans decide it. find_conflict() searches a log of accesses to memory for two that are not
+// ordered.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,16 +24,16 @@ class HappensBefore {
   bool signalled(int rank, int tick, int peer) const {
     return signals_[index(rank, tick, peer)].has_value();
   }
-  // `rank` has seen the signal of `peer` for tick `tick`. begin_wait() comes first; the waits
-  // behind it and before the next step are in one epoch.
+  // Notes that `rank` has seen the signal of `peer` for tick `tick`. begin_wait() must come first.
+  // The waits that follow it, up to the next step, are in one epoch.
   void begin_wait(int rank);
   void wait(int rank, int peer, int tick);
 
   Moment now(int rank, uint32_t step) const;
-  // Returns true if `rank`, at the end of its last step, has seen `peer` signal tick 0, or has
-  // heard of it from a rank that had seen it.
+  // Returns true if `rank`, at the end of its last step, knows that `peer` has signalled tick 0: it
+  // has seen the signal, or has seen a signal of a rank that knew.
   bool knows_entered(int rank, int peer) const;
-  // Returns true if all of `first` is over when `second` begins. A step is not before itself.
+  // Returns true if all of `first` has ended when `second` begins. A step is not before itself.
   bool before(const Moment& first, const Moment& second) const;
 
  private:
@@ -43,8 +44,8 @@ class HappensBefore {
   }
   size_t ranks_;
   int ticks_;
-  // clocks_[r][e * ranks + q]: how many steps of q are over when rank r is in its epoch e. A wait
-  // begins an epoch.
+  // clocks_[r][e * ranks + q]: the number of steps of q that have ended when rank r is in its epoch
+  // e. A wait begins an epoch.
   std::vector<std::vector<uint32_t>> clocks_;
   std::vector<std::optional<Moment>> signals_;  // by rank, tick, and receiver
 };
@@ -53,8 +54,8 @@ struct MemoryAccess {
   uint64_t begin = 0, end = 0;  // bytes
   bool write = false;
   Moment moment;  // the step that accesses
-  // the step, of this rank or of another one, with which the access is certain to be over; none: no
-  // step makes it certain
+  // The step, of this rank or of another one, with which the access certainly ends. No value: no
+  // step makes that certain.
   std::optional<Moment> over;
 };
 

@@ -28,11 +28,12 @@ struct ListShape {
   };
   std::vector<Tensor> tensors;
 
-  // Elements of tensor t: before rank q's part, in rank q's part, and in the whole tensor.
+  // These return numbers of elements of tensor t: those before rank q's part, those of rank q's
+  // part, and those of the whole tensor.
   uint64_t before(size_t t, int q) const;
   uint64_t part(size_t t, int q) const;
   uint64_t whole(size_t t) const;
-  // Bytes of the send and recv buffer of tensor t on this rank.
+  // These return the bytes of the send and the recv buffer of tensor t on this rank.
   uint64_t send_bytes(size_t t) const;
   uint64_t recv_bytes(size_t t) const;
   bool operator==(const ListShape&) const = default;

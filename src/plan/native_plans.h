@@ -8,8 +8,8 @@
 
 namespace fsccl {
 
-// A call. The parts are by rank, and count elements; if all ranks have the same part, there is one.
-// Buffer 0 is the input and buffer 1 the output; a broadcast has buffer 0 alone.
+// A call. The parts are by rank and count elements. If all ranks have the same part, there is one.
+// Buffer 0 is the input and buffer 1 the output. A broadcast has only buffer 0.
 struct NativeShape {
   OpCode op = OpCode::barrier;
   int rank = 0, ranks = 1, root = 0;

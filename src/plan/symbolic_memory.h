@@ -14,19 +14,19 @@ namespace fsccl {
 // The value of a range: elements of `to` that come from elements of `from`, the first of which lies
 // at `offset` of a rank's initial buffer.
 struct SymbolicValue {
-  int32_t rank = 0;  // rank whose buffer it is; 0 for a reduced value
+  int32_t rank = 0;  // the rank that has the buffer; 0 for a reduced value
   uint32_t buffer = 0;
   uint64_t offset = 0;
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  bool reduced = false;    // over all ranks
-  bool any_order = false;  // reduced: not in rank order, but in an order of the native step
-  bool undivided = false;  // reduced: a `divide` step must still make an average of it
+  bool reduced = false;    // the reduction over all ranks
+  bool any_order = false;  // if reduced: not in rank order, but in an order of the native step
+  bool undivided = false;  // if reduced: a `divide` step must still make an average of it
 
-  // Untouched bytes: any dtype may be read into them, and they may be cut anywhere.
+  // Bytes that were neither converted nor reduced. They may be read as any dtype and cut anywhere.
   bool raw() const { return !reduced && from == to; }
   bool operator==(const SymbolicValue& other) const;
-  // Makes this the value `bytes` further on. Returns false if that cuts an element.
+  // Moves on by `bytes`, so that this is the value there. Returns false if that cuts an element.
   bool advance(uint64_t bytes);
   std::string text() const;
 };
@@ -34,7 +34,7 @@ struct SymbolicValue {
 struct SymbolicRange {
   uint64_t begin = 0, end = 0;  // bytes
   SymbolicValue value;
-  bool written = false;  // a step has written it; else it has its initial contents
+  bool written = false;  // a step has written it; otherwise it has its initial contents
 };
 
 class SymbolicMemory {

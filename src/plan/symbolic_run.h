@@ -1,6 +1,6 @@
-// Runs the plans of all ranks together over symbolic memory, in one possible timing. The log of
-// accesses and the order that signals and waits impose decide afterwards whether another timing
-// could differ.
+// Runs the plans of all ranks together over symbolic memory, in one possible timing. Afterwards the
+// log of accesses, and the order that signals and waits impose, decide whether another timing could
+// give another result.
 #pragma once
 #include <map>
 #include <string>
@@ -16,8 +16,8 @@ namespace fsccl {
 
 class SymbolicRun {
  public:
-  // The plans fit each other: there is one for each rank, in order, and all have the same number of
-  // ticks and of buffers. verify() has checked this.
+  // The plans must fit each other, which verify() checks: there is one for each rank, in order, and
+  // all have the same number of ticks and of buffers.
   SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases);
   Status run();
 
@@ -90,15 +90,15 @@ class SymbolicRun {
   std::vector<bool> released_;                  // by (rank, buffer)
   std::vector<Payload> payloads_;               // by (rank, tick)
   std::vector<std::vector<PutInFlight>> puts_;  // by (rank that put, peer)
-  // The values that native steps have read, by (rank, peer that it is for, number of the step);
-  // relative to the first byte.
+  // The values that native steps have read, by (rank, receiving peer, number of the step). Their
+  // places count from the first byte.
   std::map<std::tuple<int, int, uint16_t>, std::vector<SymbolicRange>> sent_;
 };
 
 // Checks that the native steps of all ranks fit each other.
 Status check_natives(const std::vector<Plan>& plans);
 
-// "all_gather_direct, rank 3, step 5 (wait for tick 0 of all): " + why
+// Returns a text like "all_gather_direct, rank 3, step 5 (wait for tick 0 of all): " and `why`.
 std::string at_step(const Plan& plan, uint32_t step, const std::string& why);
 
 }  // namespace fsccl

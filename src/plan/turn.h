@@ -10,8 +10,8 @@
 namespace fsccl {
 
 inline constexpr uint64_t kMostTurnBytes = 512u << 10, kMostPackedBytes = 256u << 10;
-// A slot has room for a line of every rank, because a plan may cut it into whole lines for each.
-// The channels see to that, and the parts of slots below keep to it.
+// A slot has room for a line of every rank, because a plan may cut it into whole lines for each
+// rank. The channels make slots that large, and the parts of slots below are not smaller.
 inline uint64_t least_slot_bytes(int ranks) { return 64 * static_cast<uint64_t>(ranks); }
 inline uint64_t turn_bytes(uint64_t slot_bytes, bool mirrored, int ranks) {
   const uint64_t most = std::max(kMostTurnBytes, least_slot_bytes(ranks));

@@ -18,8 +18,8 @@
 
 namespace fsccl {
 
-// Units on several hosts: where the rank that sums a piece puts the host's sum in its slot. The sum
-// has the accumulator's type.
+// For units on several hosts: the place in its slot to which the rank that sums a piece writes the
+// host's sum. The sum has the accumulator's type.
 struct SumOffsets {
   fsccl_dtype_t dtype = FSCCL_FLOAT32;
   std::vector<std::vector<uint64_t>> offset;  // [parameter][rank of the layout that has the piece]
@@ -29,13 +29,13 @@ struct UnitShape {
   const Layout* layout = nullptr;
   int rank = 0;
   std::vector<fsccl_dtype_t> shard_dtype;  // per parameter
-  // per parameter: wire dtype (unshard), reduce dtype (reduce)
+  // By parameter: the wire dtype (unshard) or the reduce dtype (reduce).
   std::vector<fsccl_dtype_t> slot_dtype;
   std::vector<fsccl_dtype_t> grad_dtype;  // per parameter: dtype of the sharded gradient (reduce)
-  SlotMap slot;                           // absent parameters are left alone
-  std::vector<size_t> params;             // the parameters of the plan, in their order; empty: all
-  // For each rank of the plan, the ranks of the layout that it acts for. Empty: each rank acts for
-  // itself.
+  SlotMap slot;                           // absent parameters are left out
+  std::vector<size_t> params;             // the parameters of the plan, in order; empty: all
+  // For each rank of the plan, the ranks of the layout for which it acts. If it is empty, each rank
+  // acts for itself.
   std::vector<std::vector<int>> acts_for;
   SumOffsets sums;
 };
@@ -43,7 +43,7 @@ struct UnitShape {
 // Unshards into host-shared slots: wait_released(slot), cast each piece of this rank from its shard
 // to its final place in a slot, signal, wait for all. One tick. Slots are shared and guarded.
 Plan unshard_shared(const UnitShape&);
-// Only a barrier, for a slot whose contents are valid already. One tick; it moves nothing.
+// Is only a barrier, for a slot whose contents are valid already. One tick. It moves nothing.
 Plan unshard_barrier(const UnitShape&);
 // Unshards into private slots (symmetric, guarded): wait_released(slot), cast own pieces into own
 // slots, signal, pull every peer's pieces from the peer's slots (rotated order), one copy per
@@ -54,15 +54,17 @@ Plan unshard_private(const UnitShape&, bool writable);
 // Reduces gradients from the gradient slots of all ranks (symmetric, guarded): signal, wait for
 // all, reduce this rank's piece of every parameter straight into its sharded gradient. One tick.
 Plan reduce_grads(const UnitShape&);
-// The steps of reduce_grads up to its sums, for which a rank needs nobody else: signal, wait for
-// all. The sums may be made while later plans run (engine/sums_apart.h), because the slots that
-// they read are guarded.
+// Has the steps of reduce_grads before its sums, which need no other rank: signal, wait for all.
+// The sums may be made while later plans run (engine/sums_apart.h), because the slots that they
+// read are guarded.
 Plan reduce_grads_enter(const UnitShape&);
-// Private slots, in which each rank already has the pieces that it acts for: each rank pulls the
-// pieces of the others. Two ticks, so the caller may write to its slots when the plan ends.
+// Unshards private slots in which each rank already has the pieces for which it acts: each rank
+// pulls the pieces of the others. Two ticks, so the caller may write to its slots when the plan
+// ends.
 Plan unshard_pull(const UnitShape&);
-// Gradient slots as of reduce_grads: each rank reduces the pieces that it acts for over the ranks
-// of the plan, and puts the sums into its own slots at the offsets of `sums`. One tick.
+// Reduces from gradient slots like those of reduce_grads: each rank reduces the pieces for which it
+// acts over the ranks of the plan, and puts the sums into its own slots at the offsets of `sums`.
+// One tick.
 Plan reduce_partials(const UnitShape&);
 // Broadcasts all shards of `root` to the other ranks. The unit exchanged the addresses of the
 // buffers when it was made (`address_exchanged`).

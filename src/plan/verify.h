@@ -43,9 +43,9 @@ struct Alias {
   uint64_t offset = 0;
 };
 
-// `plans[r]` is rank r's. Buffers other than scratch may be written only where `expected` names
-// them. The error names algorithm, rank, step and reason. Its code is FSCCL_ERR_INTERNAL, because a
-// wrong plan is a defect of a builder.
+// `plans[r]` is the plan of rank r. Buffers other than scratch may be written only where `expected`
+// names them. The error names the algorithm, the rank, the step and the reason. Its code is
+// FSCCL_ERR_INTERNAL, because a wrong plan is a defect of a builder.
 Status verify(const std::vector<Plan>& plans, const std::vector<Expected>& expected,
               const std::vector<Alias>& aliases = {});
 

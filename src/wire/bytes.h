@@ -1,5 +1,5 @@
-// Reading and writing little-endian bytes. A reader never passes its end: a short input gives zeros
-// and says so once, at finished().
+// Reads and writes little-endian bytes. A reader never passes the end of its bytes: a read beyond
+// it gives zeros, and finished() returns false then.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -58,7 +58,7 @@ class ByteReader {
     value.fill(0);
     get_raw(value.data(), N);
   }
-  // A view of the next bytes; empty when there are fewer.
+  // Returns a view of the next bytes; it is empty if there are fewer.
   ByteView view(size_t bytes) {
     if (!enough(bytes)) return {};
     const ByteView result = bytes_.first(bytes);
@@ -67,7 +67,7 @@ class ByteReader {
   }
   ByteView rest() { return view(bytes_.size()); }
   size_t left() const { return bytes_.size(); }
-  // Nothing was missing and nothing is left over.
+  // Returns true if no byte was missing and none is left over.
   bool finished() const { return !short_ && bytes_.empty(); }
   bool good() const { return !short_; }
 

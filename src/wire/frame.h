@@ -1,8 +1,8 @@
 // The wire format of the control side: the messages between two ranks, or between a rank and the
 // rendezvous, over one stream socket. docs/protocol.md describes all of it.
 //
-// Everything but a heartbeat datagram (beat.h) is a frame: a header of 12 bytes, and a payload
-// whose form depends on the type. All integers are little-endian, and there is no padding.
+// Every message except a heartbeat datagram (beat.h) is a frame: a header of 12 bytes, and a
+// payload whose form depends on the type. All integers are little-endian, and there is no padding.
 //
 //     offset  bytes  field
 //          0      4  magic 0x4c435346 ("FSCL")
@@ -13,9 +13,9 @@
 //         12      -  payload
 //
 // A connection begins with a handshake (handshake.h) of one frame each: Hello from the side that
-// connected, Challenge from the side that listened, Proof from the first side. The listener
-// believes nothing before the handshake is over, and only a Failure may come before that. The
-// frames that follow depend on the purpose in the Hello ("->": to the listener):
+// connected, Challenge from the side that listened, Proof from the first side. Before its end the
+// listener trusts nothing, and only a Failure may be sent. The following frames depend on the
+// purpose in the Hello ("->": to the listener):
 //
 //     register   Register ->, <- Assign. The first rank to register keeps the connection:
 //                <- Members, <- Failure, Failure ->, Done ->
@@ -85,24 +85,24 @@ struct Frame {
   Bytes payload;
 };
 
-// Header and payload in one piece.
+// Returns the header and the payload in one piece.
 Bytes encode_frame(FrameType type, ByteView payload);
 // Decodes the first kFrameHeaderBytes of `bytes`. Returns FSCCL_ERR_PROTOCOL if they are no header
 // of this protocol, or if the payload is longer than allowed.
 Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes);
-// FSCCL_ERR_PROTOCOL: not what was sent. Networks check what they carry, but not so well that
-// nothing ever passes; and after the handshake nothing else would notice.
+// Returns FSCCL_ERR_PROTOCOL if the payload is not what was sent. Networks check the bytes that
+// they carry, but some errors pass, and after the handshake nothing else would notice them.
 Status check_payload(const FrameHeader& header, ByteView payload);
 
-// Why a job or a request failed, as told to others.
+// The reason for which a job or a request failed, as it is sent to others.
 inline constexpr size_t kMaxFailureTextBytes = 1024;
 struct Failure {
   fsccl_status_t code = FSCCL_ERR_INTERNAL;
-  int32_t rank = -1;  // the rank concerned, -1 if none
+  int32_t rank = -1;  // the rank that it concerns; -1: none
   std::string text;
 };
 Bytes encode(const Failure& failure);
-// Text that is not printable is made so; an unknown or non-negative code becomes
+// Replaces characters that cannot be printed. An unknown code, or one that is not negative, becomes
 // FSCCL_ERR_PROTOCOL.
 Result<Failure> decode_failure(ByteView payload);
 Status to_status(const Failure& failure);

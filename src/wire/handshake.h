@@ -1,17 +1,17 @@
 // The first three messages of every connection: each side proves to the other, by the job's secret,
 // that it belongs to the job, and tells its version.
 //
-//     Hello      who connects, for what, and a nonce                      connecting side
-//     Challenge  who listens, a nonce, and a proof over both messages     listening side
+//     Hello      the connecting side, its purpose, and a nonce            connecting side
+//     Challenge  the listening side, a nonce, a proof over both messages  listening side
 //     Proof      a proof over both messages                               connecting side
 //
-// A proof is HMAC-SHA256(job key, direction, Hello, Challenge without its proof). So it holds for
-// this job, this pair of nonces and this direction only: neither a recorded nor a reflected one is
-// of use. Ranks of one user on one host may do without a secret: then both ask the kernel for the
-// other's user (AuthMode::kUser) and the proofs are zero. A side accepts its own mode only, so
-// nobody can talk it into a weaker one.
+// A proof is HMAC-SHA256(job key, direction, Hello, Challenge without its proof). It holds only for
+// this job, this pair of nonces and this direction, so a recorded or reflected proof is useless.
+// Ranks of one user on one host may do without a secret: then both ask the kernel for the user of
+// the other side (AuthMode::kUser), and the proofs are zero. A side accepts only its own mode, so
+// nobody can persuade it to use a weaker one.
 //
-// Versions are compared after the proofs: a stranger's version never fails a job.
+// Versions are compared after the proofs, so the version of a stranger never fails a job.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -34,7 +34,7 @@ enum class Purpose : uint8_t {
   kMend = 5,
   kSubscribe = 6
 };
-inline constexpr int32_t kSubscriberRank = -2;  // in a Hello: no rank of the job
+inline constexpr int32_t kSubscriberRank = -2;  // the rank in the Hello of a subscriber
 
 struct Version {
   uint16_t protocol = kProtocolVersion;
@@ -81,9 +81,10 @@ class HandshakeClient {
   HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank,
                   int32_t ranks, const Nonce& nonce);
   Bytes hello() const { return hello_bytes_; }
-  // The proof to send. FSCCL_ERR_AUTH: the listener does not know the secret; send nothing.
+  // Returns the proof to send. FSCCL_ERR_AUTH: the listener does not know the secret, so send
+  // nothing.
   Result<Bytes> answer(ByteView challenge);
-  // After the proof was sent: FSCCL_ERR_VERSION when the versions differ.
+  // Is called after the proof was sent. Returns FSCCL_ERR_VERSION if the versions differ.
   Status compare_versions() const;
   const Challenge& peer() const { return challenge_; }
 

@@ -1,6 +1,7 @@
-// The payloads after the handshake (frame.h says when): messages of the rendezvous, of the tree,
-// and for passing descriptors. Decoders check every number against the receiver's knowledge, above
-// all its number of ranks, so no decoded value can index out of range or ask for unbounded memory.
+// The payloads that follow the handshake (frame.h says when): messages of the rendezvous, of the
+// tree, and for passing descriptors. Decoders check every number against what the receiver knows,
+// above all its number of ranks. So no decoded value can index out of range or request unbounded
+// memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,10 +14,10 @@ namespace fsccl {
 
 inline constexpr int32_t kMaxRanks = 1 << 20;
 
-// random; the rank's Unix listener is named by its hexadecimal form
+// A random number. Its hexadecimal form names the Unix listener of a rank.
 using ListenerName = std::array<uint8_t, 16>;
 
-// A rank and how to reach it.
+// A rank and its addresses.
 struct MemberRecord {
   int32_t rank = -1;
   uint64_t host = 0;
@@ -24,17 +25,18 @@ struct MemberRecord {
   uint32_t uid = 0;
   uint64_t start_time = 0;
   ListenerName listener = {};
-  // reached the rendezvous over a Unix socket, so that others that did can reach it likewise
+  // 1: the rank reached the rendezvous over a Unix socket, so other ranks that did can reach it
+  // like that.
   uint8_t via_unix = 0;
   std::array<uint8_t, 16> ip = {};  // all zero: found by the rendezvous from the connection
   uint16_t port = 0;                // 0: no TCP
-  uint16_t beat_port = 0;           // where it takes heartbeats as datagrams (beat.h); 0: nowhere
+  uint16_t beat_port = 0;           // the port for heartbeats as datagrams (beat.h); 0: none
 };
 inline constexpr size_t kMemberRecordBytes = 4 + 8 + 4 + 4 + 8 + 16 + 1 + 16 + 2 + 2;
 
 struct Register {
   MemberRecord member;
-  uint64_t left_ms = 0;  // until this rank gives up
+  uint64_t left_ms = 0;  // the time until this rank gives up
 };
 Bytes encode(const Register& message);
 Result<Register> decode_register(ByteView payload);
@@ -73,8 +75,8 @@ struct Gathered {
 Bytes encode(const Gathered& message);
 Result<Gathered> decode_gathered(ByteView payload);
 
-// Ranks that are gone: `left` when they said goodbye. The payload of Loss, and of Goodbye (what its
-// sender had not yet passed on).
+// Ranks that are gone; `left` says that they said goodbye. This is the payload of Loss, and of
+// Goodbye (with the ranks of which its sender had not yet told the receiver).
 struct LostRank {
   int32_t rank = -1;
   bool left = false;
@@ -86,21 +88,22 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);
 struct Vote {
   uint64_t meeting = 0;
   int32_t rank = -1;
-  // a fsccl_status_t: FSCCL_OK, or why it could not carry out the decision before
+  // A fsccl_status_t: FSCCL_OK, or why the rank could not carry out the previous decision.
   int32_t code = 0;
-  bool decided = false;         // `failed` and `code` are what holds for all
-  std::vector<int32_t> failed;  // members that it holds for dead or gone; ascending
+  bool decided = false;         // `failed` and `code` are the decision for all
+  std::vector<int32_t> failed;  // the members that the rank holds for dead or gone; ascending
   bool operator==(const Vote&) const = default;
 };
 Bytes encode_votes(const std::vector<Vote>& votes);
 Result<std::vector<Vote>> decode_votes(ByteView payload, int32_t ranks);
 
-// A rank that is silent, as the sender of a Beat knows it. The payload of Beat: all of them.
+// A rank that is silent, as far as the sender of a Beat knows. The payload of a Beat has all of
+// them.
 struct Silent {
   int32_t rank = -1;
   uint32_t silent_ms = 0;
-  bool stopped = false;  // the system of its host says so
-  uint8_t hops = 0;      // how many have told it on
+  bool stopped = false;  // the system of the rank's host says that it is stopped
+  uint8_t hops = 0;      // the number of ranks that have passed this on
 };
 Bytes encode_silent(const std::vector<Silent>& silent);
 Result<std::vector<Silent>> decode_silent(ByteView payload, int32_t ranks);

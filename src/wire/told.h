@@ -1,4 +1,4 @@
-// The code and the text of an error as another process told them. Neither is trusted.
+// The code and the text of an error that another process sent. Neither is trusted.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace fsccl {
 
-// Returns the code if it is that of an error, else FSCCL_ERR_PROTOCOL: nobody may take what failed
-// for a success, or for progress.
+// Returns the code if it is that of an error, and FSCCL_ERR_PROTOCOL otherwise. So a failure cannot
+// be taken for a success, or for progress.
 inline fsccl_status_t told_code(int32_t code) {
   return code < 0 && code >= FSCCL_ERR_INTERNAL ? static_cast<fsccl_status_t>(code)
                                                 : FSCCL_ERR_PROTOCOL;
