@@ -1,8 +1,8 @@
-// A channel connects the ranks of one communicator: it moves signals and bytes, and has a board on
-// which a rank that fails says why. The engine calls channels, and each transport has its own kind
-// (transport.h). fsccl/transport.h, the table of functions of transports of other makers, says what
-// each function promises, and which threads may call it; the functions here are the same ones, and
-// a transport that lacks one leaves it as it is here.
+// A channel connects the ranks of one communicator. It moves signals and bytes, and has a board on
+// which a rank that fails writes the reason. The engine calls channels, and each transport has its
+// own kind (transport.h). The functions are those of fsccl/transport.h, the table for transports of
+// other makers. That file says what each function promises and which threads may call it. A
+// transport that does not have a function leaves it as it is here.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +15,11 @@
 namespace fsccl {
 
 struct ChannelTraits {
-  std::string_view transport;  // its name
-  bool mirrors = false;        // slots are mirrored: put() and rest() are there
-  bool signals_one = false;    // signal_to() tells one peer and no other
-  bool places = false;         // expect() and placed() are there; else nobody calls them
-  bool prepares = false;       // prepare() is there; else nobody calls it
+  std::string_view transport;  // the transport's name
+  bool mirrors = false;        // slots are mirrored, and put() and rest() exist
+  bool signals_one = false;    // signal_to() signals one peer only
+  bool places = false;         // expect() and placed() exist; otherwise they are not called
+  bool prepares = false;       // prepare() exists; otherwise it is not called
 };
 
 struct OpenedChannel;
@@ -27,7 +27,7 @@ struct OpenedChannel;
 class Channel {
  public:
   explicit Channel(const ChannelTraits& traits) : traits_(traits) {}
-  virtual ~Channel() = default;  // closes it
+  virtual ~Channel() = default;  // closes the channel
   Channel(const Channel&) = delete;
   const ChannelTraits& traits() const { return traits_; }
 

@@ -8,11 +8,11 @@
 
 namespace fsccl {
 
-// A copy of a table that a plug-in gave, with null for what it is too short to have; an error
-// unless all that is needed is there.
+// Returns a copy of a table that a plug-in gave, in which members that it is too short to have are
+// null. Returns an error if a member that is needed is missing.
 Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given);
 
-// The transport of the plug-in at `path`, loaded once and for ever. Any thread.
+// Returns the transport of the plug-in at `path`. It is loaded once and never unloaded. Any thread.
 Result<const Transport*> plugin_transport(const std::string& path);
 
 }  // namespace fsccl

@@ -6,7 +6,7 @@ namespace fsccl {
 
 class PluginTransport final : public Transport {
  public:
-  // A table that plugin.h has checked; the plug-in is never unloaded.
+  // Takes a table that plugin.h has checked. The plug-in is never unloaded.
   explicit PluginTransport(const fsccl_transport_ops_t& table)
       : Transport(table.name, table.keeps_pages != 0, table.signal_to != nullptr), table_(table) {}
   Status available() const override;

@@ -1,6 +1,6 @@
-// A transport opens channels (channel.h) between the ranks of communicators. One that connects the
-// ranks of a job before it does so keeps what all channels of a rank share in a node. The built-in
-// transports derive from these classes; a plug-in fills the table of functions of
+// A transport opens channels (channel.h) between the ranks of communicators. A transport that first
+// connects the ranks of a job has nodes: a node keeps what all channels of a rank share. The
+// built-in transports derive from these classes. A plug-in fills the table of functions of
 // fsccl/transport.h, which plugin_transport.h adapts.
 #pragma once
 #include <span>
@@ -11,16 +11,17 @@
 
 namespace fsccl {
 
-// Room that a job keeps for the endpoint address of a rank. UCX's have about a hundred bytes for
-// each device of the machine.
+// A job keeps so many bytes for the endpoint address of a rank. Addresses of UCX have about a
+// hundred bytes for each device of the machine.
 inline constexpr uint32_t kEndpointRoom = 4096;
 
-// A rank's part of the connections of a job. Its end is what leave() of fsccl/transport.h is.
+// A rank's part of the connections of a job. Its destructor does what leave() of fsccl/transport.h
+// does.
 class TransportNode {
  public:
   virtual ~TransportNode() = default;
   TransportNode(const TransportNode&) = delete;
-  // The bytes that other ranks need to reach this one.
+  // Returns the bytes that other ranks need to reach this one.
   const std::vector<uint8_t>& endpoint() const { return endpoint_; }
   // Takes the addresses of all ranks, which are `address_bytes` apart. Does not block.
   virtual Status connect(const uint8_t* addresses, size_t address_bytes) = 0;
@@ -30,8 +31,8 @@ class TransportNode {
   std::vector<uint8_t> endpoint_;
 };
 
-// The library's side of a channel that is being opened: fsccl_transport_request_t says what each
-// function does.
+// The functions of the library that a transport may call while it opens a channel.
+// fsccl_transport_request_t says what each one does.
 class Opening {
  public:
   virtual Status publish_fd(int fd) = 0;
@@ -42,8 +43,8 @@ class Opening {
   ~Opening() = default;
 };
 
-// The arguments of open() have the names of fsccl_transport_request_t. Their pointers are valid
-// during open() alone, except the node and describe().
+// The arguments of open(), with the names of fsccl_transport_request_t. The pointers are valid
+// during open() only, except the node and describe().
 struct ChannelRequest {
   int rank = 0, ranks = 1;
   TransportNode* node = nullptr;
@@ -66,12 +67,12 @@ class Transport {
   Transport(const Transport&) = delete;
   const char* name() const { return name_; }
   bool keeps_pages() const { return keeps_pages_; }
-  // Its channels between hosts can signal one peer and no other.
+  // Returns true if the transport's channels between hosts can signal one peer only.
   bool signals_one() const { return signals_one_; }
 
-  // An error if the transport cannot work on this machine.
+  // Returns an error if the transport cannot work on this machine.
   virtual Status available() const = 0;
-  // Only for a transport that has nodes.
+  // Makes a node. Only transports that have nodes have this function.
   virtual Result<std::unique_ptr<TransportNode>> join(const fsccl_transport_job_t& job) const;
   virtual Result<OpenedChannel> open(const ChannelRequest& request) const = 0;
 

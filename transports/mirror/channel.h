@@ -1,13 +1,13 @@
-// A channel between hosts: the signal lines and rings of all its ranks, mirrored. A peer's put
-// lands in this rank's mirror of the peer's ring. Messages may come in any order. Each line says
-// how many bytes its rank has put under the line's tick for this one, and becomes visible here once
-// that many have arrived.
+// A channel between hosts. Each rank has a copy (mirror) of the signal lines and rings of all
+// ranks. A peer's put writes to this rank's mirror of the peer's ring. Messages may arrive in any
+// order. Each line says how many bytes its rank has put for this one under the line's tick. It
+// becomes visible here when so many bytes have arrived.
 //
-// Bytes that are put leave with the next signal. If the network does not take all of them by the
-// end of that call, the rest is copied to the ring of this rank and leaves from there. So no call
-// waits until bytes have left, and a caller that is told of a failure owns its buffers. A mirror is
-// written by its peer's messages alone. The engine's window (tick_window.h) sees to it that bytes
-// in a ring have been read, here or there, before other bytes take their place.
+// Bytes that are put are sent with the next signal. If the network does not take all of them by the
+// end of that call, the rest is copied to the ring of this rank and sent from there. So no call
+// waits until bytes have left, and a caller that gets an error owns its buffers. Only messages of
+// its peer write to a mirror. The engine's window (tick_window.h) ensures that bytes in a ring have
+// been read, here or there, before other bytes take their place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace fsccl::mirror {
 
-// Anonymous memory for one ring a rank, which exists where it is written.
+// Anonymous memory for the ring of each rank. Pages exist when they are first written.
 class Mirrors {
  public:
   static Result<std::shared_ptr<Mirrors>> make(size_t bytes);
@@ -32,8 +32,8 @@ class Mirrors {
   size_t bytes_;
 };
 
-// The failure of a channel and those inside it, as known here. It changes under the mutex of the
-// node.
+// The failure of a channel and of the channels inside it, as far as this rank knows. It changes
+// under the mutex of the node.
 struct Board {
   std::atomic<bool> written{false};
   fsccl_transport_failure_t failure{};
@@ -41,21 +41,21 @@ struct Board {
 };
 
 // Returns the slot size of a channel of so many ranks whose transport moves messages of up to
-// `most` bytes well. A channel has such slots where its opener asks for no other size.
+// `most` bytes well. It is used if the opener asks for no other size.
 size_t chosen_slot_bytes(size_t ranks, size_t most);
 
 class Channel final : public fsccl::Channel {
  public:
-  struct Setup {  // in the job
+  struct Setup {  // ranks are those of the job
     Node* node = nullptr;
     uint64_t meeting = 0, tag = 0;
     int rank = 0;
     std::vector<int32_t> members;
-    size_t slot_bytes = 0;               // 0: chosen
-    std::vector<int32_t> known_as = {};  // by rank, in messages; empty: as here
+    size_t slot_bytes = 0;               // 0: chosen_slot_bytes()
+    std::vector<int32_t> known_as = {};  // the ranks' numbers in messages; empty: their own
     void (*describe)(const fsccl_transport_line_t* line, char* text, size_t capacity) = nullptr;
     std::shared_ptr<Board> board;
-    Channel* around = nullptr;  // the channel that a pair belongs to, which reports its failures
+    Channel* around = nullptr;  // for a pair: the channel that it is in, which reports failures
   };
   static Result<std::unique_ptr<Channel>> open(Setup setup);
   ~Channel() override;
@@ -87,20 +87,20 @@ class Channel final : public fsccl::Channel {
   uint64_t tag() const { return setup_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
-  // Returns where the bytes of a message go. If they lie outside the ring, the channel fails and
-  // null is returned. `at_once`: they are there already.
+  // Returns the place for the bytes of a message. If they lie outside of the ring, the channel
+  // fails and null is returned. `at_once` says that the bytes have arrived already.
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
-  // Returns where the mirror has the bytes of a header that has been given a place.
+  // Returns the place in the mirror for the bytes of a header that has been given a place.
   std::byte* mirror_of(int peer, const Header& header) const;
   bool failed() const { return setup_.board->written.load(std::memory_order_relaxed); }
   void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
-  // Reports that bytes from a peer differ from what was sent. `line`: the signal line that they
-  // belong to, if it is known.
+  // Reports that bytes from a peer differ from what was sent. `line` is the signal line to which
+  // they belong, if it is known.
   void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum,
                uint32_t meant);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
-  // The connection to a rank is lost. `for_sure`: it is no death of which the job may tell, and the
-  // failure is reported at once.
+  // Notes that the connection to a rank is lost. `for_sure` says that this is no death that the job
+  // may still report, so the failure is reported at once.
   void link_lost(int job_rank, bool for_sure) noexcept;
 
  private:
@@ -115,7 +115,7 @@ class Channel final : public fsccl::Channel {
     std::byte* destination;  // null once the tick is there
     bool placed;
   };
-  // The bytes that have come from a peer under one tick, until all of them have come.
+  // The bytes that a peer sends under one tick, until all of them have arrived.
   struct Arrival {
     uint32_t tick = 0;
     bool has_line = false;
@@ -126,14 +126,14 @@ class Channel final : public fsccl::Channel {
   struct Peer {
     fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS]{};
     Arrival arrivals[FSCCL_TRANSPORT_TICKS];
-    uint64_t messages_sent = 0, messages_landed = 0;  // to it, and from it
-    uint64_t last = 0;  // the number of messages after which it has left
+    uint64_t messages_sent = 0, messages_landed = 0;  // to the peer, and from it
+    uint64_t last = 0;  // the number of messages after which the peer has left
     std::atomic<bool> left{false};
-    bool known = false;  // something came from it, or was sent to it
+    bool known = false;  // something was received from it or sent to it
   };
 
   explicit Channel(Setup setup);
-  // Returns null for a tick whose place has gone to a later one.
+  // Returns null for a tick whose place a later tick has taken.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
   Header header(MessageKind kind) const;
   std::byte* own(size_t at) const {
@@ -148,8 +148,8 @@ class Channel final : public fsccl::Channel {
   int known_as(int rank) const {
     return setup_.known_as.empty() ? rank : setup_.known_as[static_cast<size_t>(rank)];
   }
-  // True if the peer has left this channel or the one around it. That its connection breaks is no
-  // failure then.
+  // Returns true if the peer has left this channel or the one around it. A broken connection to it
+  // is no failure then.
   bool said_goodbye(int peer) const;
   // Writes the board and passes the failure on, unless the board is written.
   void report(const fsccl_transport_failure_t& failure, bool at_first_hand);
@@ -162,11 +162,12 @@ class Channel final : public fsccl::Channel {
   std::shared_ptr<Mirrors> mirrors_;
   std::vector<Peer> peers_;
   std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
-  std::vector<Put> puts_;                       // for peers that have had no line since
-  bool holds_ = false;                          // the next signal has another right behind it
-  // when a broken connection, whose rank has not left, is a failure; 0: none is
+  std::vector<Put> puts_;                       // for peers that got no line since
+  bool holds_ = false;                          // hold() was called: two signals follow
+  // The time from which a broken connection, whose rank has not left, is a failure. 0: there is no
+  // such connection.
   std::atomic<int64_t> verdict_ns_{0};
-  alignas(64) uint32_t arrivals_ = 0;  // the word that waiters sleep on
+  alignas(64) uint32_t arrivals_ = 0;  // the word on which waiting threads sleep
 };
 
 }  // namespace fsccl::mirror

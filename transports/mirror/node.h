@@ -37,9 +37,9 @@ namespace fsccl::mirror {
 class Channel;
 class Mirrors;
 
-// Bytes of a message on its way out. They are sent from `source`. Bytes that the network does not
+// The bytes of a message that is sent. They are sent from `source`. Bytes that the network does not
 // take during send() are copied to `ring`, their place in this rank's own ring, and sent from
-// there. With `more`, `source` is read until the next send(). Where `ring` is null (failures), the
+// there. With `more`, `source` is read until the next send(). If `ring` is null (for failures), the
 // node keeps a copy.
 struct Payload {
   const void* source = nullptr;
@@ -54,74 +54,77 @@ class Node : public TransportNode {
 
   const char* name() const { return name_; }   // name of the transport
   bool checksum() const { return checksum_; }  // messages carry checksums
-  // true if bytes mostly leave in send(), so that sources need no copy before
+  // Returns true if bytes mostly leave in send(), so that sources need no copy before.
   virtual bool takes_at_once() const = 0;
-  // that a channel chooses: what is well moved as one message
+  // Returns the largest slot that a channel chooses, which one message moves well.
   virtual size_t most_slot_bytes() const = 0;
   std::mutex& mutex() { return mutex_; }
-  // Ways that bytes can go, where there is a choice (Channel::path).
+  // Returns the name of a path (Channel::path).
   virtual const char* path(int) const { return nullptr; }
 
-  // With the mutex held.
-  void add(Channel* channel);  // gets what has come for it before
+  // The following functions are called with the mutex held.
+  void add(Channel* channel);  // delivers messages that came before the channel was open
   virtual void remove(Channel* channel);
-  // `more`: the next message for this rank comes at once, and may take this one with it: its source
-  // lies until then.
+  // Sends a message. `more` says that the next message for this rank follows at once and may be
+  // sent together with this one. The source of this one must not change until then.
   void send(int rank, const Header& header, Payload&& payload, bool more = false) noexcept;
-  // The same for a failure. The header names the channel.
+  // Sends a failure. The header names the channel.
   void send_failure(int rank, Header header, const fsccl_transport_failure_t& failure) noexcept;
   virtual int take_path(Channel&, int, int) { return 1; }
-  void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
-  // Nothing goes to or comes from it any more, and why: this rank had no memory, or a problem that
-  // is told.
+  void woke() { woken_ = true; }  // something arrived for which a thread may sleep
+  // broken(): nothing is sent to this rank or received from it any more. starved(): the reason is a
+  // lack of memory on this rank. problem(): the text of another reason.
   bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }
   bool starved(int rank) const { return links_[static_cast<size_t>(rank)].starved; }
   const std::string& problem(int rank) const { return links_[static_cast<size_t>(rank)].problem; }
 
-  // Without it.
-  // moves the node on unless another thread does; what is awaited comes from `rank`, -1: from any
+  // The following functions are called without the mutex.
+  //
+  // Moves the node on unless another thread does. The caller waits for `rank`, or for any rank if
+  // it is -1.
   void poll(int rank);
-  // all that has come by now, where poll() leaves it to the thread that is at it
+  // Receives everything that has arrived, even if another thread is moving the node on.
   void hear_out();
-  void need();  // somebody will sleep until a message comes
-  void rest();  // the caller stops polling
-  // number of threads that sleep until a message comes, on whatever word
+  void need();  // says that a thread will sleep until a message arrives
+  void rest();  // says that the caller stops polling
+  // The number of threads that sleep until a message arrives, on whatever word.
   uint32_t sleepers = 0;
 
  protected:
-  // The work of a transport, with the mutex held.
+  // A transport implements the following functions. They are called with the mutex held.
   virtual void post(int rank, const Header& header, Payload&& payload,
                     bool more) = 0;  // see send()
-  // the connection, if going on with it would make wrong bytes of those that are lost
+  // Ends the connection, if going on with it would put wrong bytes in the place of lost ones.
   virtual void drop(int rank) noexcept = 0;
-  // sends and receives what can be now, first of all of this rank; whether that was anything
+  // Sends and receives what is possible now, beginning with this rank. Returns true if there was
+  // anything.
   virtual bool advance(int rank) = 0;
-  virtual bool flushed() = 0;  // all that was sent has left this rank
-  // from now on events() is ready when there is something to do; false: there is already
+  virtual bool flushed() = 0;  // returns true if all that was sent has left this rank
+  // Makes events() ready as soon as there is something to do. Returns false if there is already.
   virtual bool arm() = 0;
   virtual int events() const = 0;
-  // Peers wait for answers that only a node gives which is moved on: its thread looks now and then
-  // when nobody polls.
+  // Returns true if peers may wait for answers that a node gives only while it is moved on. The
+  // node's thread then does so from time to time when no thread polls.
   virtual bool owes_answers() const { return false; }
-  virtual void interrupt() = 0;  // makes events() ready. Without the mutex
-  // Fetches the bytes of an offer to `place`, or drops an offer that nobody wants. Only transports
-  // whose ranks offer bytes have these two.
+  virtual void interrupt() = 0;  // makes events() ready; called without the mutex
+  // Fetches the bytes of an offer to `place`, or drops an offer that is not wanted. Only transports
+  // whose ranks offer bytes have these two functions.
   virtual void fetch(int /*from*/, const Header& /*header*/, void* /*offer*/, size_t /*bytes*/,
                      std::byte* /*place*/, Channel& /*channel*/, int /*peer*/) {}
   virtual void drop_offer(void* /*offer*/) {}
 
-  // Delivers a message that came whole. If `offered`, `data` is an offer of the transport; the
-  // result says whether it is still in use.
+  // Delivers a message that has arrived completely. If `offered`, `data` is an offer of the
+  // transport, and the result says whether it is still in use.
   bool deliver(int from, const Header& header, void* data, size_t bytes, bool offered);
-  // Null: it has yet to be opened, or is closed.
+  // Returns the channel, or null if it is not open yet or is closed.
   Channel* find(uint64_t meeting) const;
-  // The sender has another list of ranks for this channel: it learns so, unless it says so itself.
+  // Tells the sender that its list of ranks for this channel differs, unless it sent a failure.
   void refuse(int from, const Header& header);
-  // A header of this rank is not what was sent.
+  // Reports that a header from this rank is not what was sent.
   void damaged(int from, uint32_t sum, uint32_t meant);
   void broke(int rank, std::string why);
-  // Does what concerns this rank (-1: nobody knows which); where memory is short its connection is
-  // starved.
+  // Runs `what`, which concerns this rank (-1: not known which). If memory is short, the connection
+  // to this rank ends.
   template <class What>
   void spare(int rank, const What& what) noexcept {
     try {
@@ -131,9 +134,9 @@ class Node : public TransportNode {
     }
   }
   bool closed(uint64_t meeting) const;
-  // Returns true if this rank can keep so many bytes more for channels that it has yet to open, and
-  // ends the connection to `from` if not. A caller that then takes memory for such bytes counts
-  // them in early_bytes_.
+  // Returns true if this rank can keep so many bytes more for channels that are not open yet.
+  // Otherwise it ends the connection to `from`. A caller that then takes memory for such bytes
+  // counts them in early_bytes_.
   bool can_keep(int from, size_t bytes);
   void drop_early();
   Status start_service();
@@ -141,7 +144,7 @@ class Node : public TransportNode {
 
   const int rank_, ranks_;
   std::mutex mutex_;
-  std::unordered_map<uint64_t, Channel*> channels_;  // null: closed, and what comes for it is late
+  std::unordered_map<uint64_t, Channel*> channels_;  // null: the channel was closed
   size_t early_bytes_ = 0;                           // memory for channels that are not open yet
   std::atomic<bool> unflushed_{false};               // something was sent since all had left
 
@@ -151,7 +154,7 @@ class Node : public TransportNode {
     int from = 0;
     Header header{};
     std::vector<uint8_t> bytes;
-    void* offer = nullptr;  // else its bytes are with the transport
+    void* offer = nullptr;  // if it is not null, the transport has the bytes
     size_t offer_bytes = 0;
   };
   struct Link {
@@ -159,7 +162,7 @@ class Node : public TransportNode {
     std::string problem;
   };
   bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
-  bool move(int rank) noexcept;  // advance()
+  bool move(int rank) noexcept;  // calls advance()
   void starve(int rank) noexcept;
   void tell_lost(int rank) noexcept;
   void wake();
@@ -177,10 +180,10 @@ class Node : public TransportNode {
   std::mutex sleep_mutex_;
   Condition wake_;
   std::atomic<int64_t> needed_until_ns_{0};
-  std::atomic<bool> leaving_{false};  // something has yet to leave
+  std::atomic<bool> leaving_{false};  // something has not left yet
   std::atomic<bool> dozing_{false}, stop_{false};
   std::atomic<uint32_t> polls_{0};
-  bool woken_ = false;  // since the thread's turn began; under the mutex
+  bool woken_ = false;  // woke() was called since the thread's turn began; under the mutex
   Thread thread_;
 };
 

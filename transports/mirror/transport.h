@@ -1,5 +1,5 @@
-// A transport whose ranks mirror each other's slots. One that derives from it says whether it can
-// work here, and how its nodes join.
+// A transport whose ranks mirror each other's slots. A class that derives from it says whether the
+// transport can work on this machine, and makes its nodes.
 #pragma once
 #include "transports/transport.h"
 

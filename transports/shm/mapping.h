@@ -1,6 +1,6 @@
-// A stretch of a channel's file as this process maps it: once, however many of its threads are
-// ranks of the channel. Their pages would be the same ones, but the entries for them in the tables,
-// and the faults that make these, would be as many as there are pairs of ranks.
+// A range of a channel's file as this process maps it: once, however many of its threads are ranks
+// of the channel. Several mappings would have the same pages, but there would be as many entries in
+// the page tables, and as many faults that make these, as there are pairs of ranks.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace fsccl::shm {
 
 class Mapping {
  public:
-  // The stretch as it is mapped already, or newly; `offset` is one of a page.
+  // Returns the mapping of the range, and makes it if there is none. `offset` is that of a page.
   static Result<std::shared_ptr<Mapping>> of(int fd, size_t offset, size_t bytes);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -22,7 +22,7 @@ class Mapping {
 
  private:
   struct Key {
-    uint64_t device, inode;  // the file's numbers, which no other file gets while it is mapped
+    uint64_t device, inode;  // identify the file; no other one gets them while it is mapped
     size_t offset, bytes;
     auto operator<=>(const Key&) const = default;
   };

@@ -4,14 +4,15 @@
 //   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ...
 //   | pair 0 to 0 | pair 0 to 1 | ...
 //
-// A pair is two blocks and the slots of its sender. Its pages, and those of a rank's slots, are
-// reserved when first needed: many communicators are only ever used for what signals carry. Only
-// the two ranks of a pair map it, and only then: so what a process maps grows with the number of
-// ranks, and not with that of pairs.
+// A pair is two blocks and the slots of its sender. The pages of pairs, and those of a rank's
+// slots, are reserved when they are first needed, because many communicators use nothing but
+// signals. Only the two ranks of a pair map it, and only when they need it. So the memory that a
+// process maps grows with the number of ranks, and not with the number of pairs.
 //
-// A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the
-// failure board in the header (first come). Nothing read from here is used as an index or a length
-// without a check: a peer is the same user, yet may be broken.
+// A rank writes only to its own block. There are two exceptions: a sleeper counts itself in
+// `sleepers` of another rank, and the first rank that fails writes the board in the header. A peer
+// belongs to the same user, but may have defects. Therefore nothing that is read from here is used
+// as an index or a length without a check.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,16 +24,16 @@ namespace fsccl::shm {
 inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
 inline constexpr size_t kPage = 4096;
 
-// The geometry that rank 0 has chosen, which the others check before they map anything. Rank 0
-// alone chooses the length of rings: processes of one host may see other caches (cores of several
-// kinds, an emulator).
+// The geometry that rank 0 has chosen. The others check it before they map anything. Only rank 0
+// chooses the length of rings, because processes of one host may see different caches (cores of
+// several kinds, an emulator).
 struct Geometry {
   uint64_t magic;
   uint32_t ranks;
   uint32_t reserved;
   uint64_t tag;
-  uint64_t asked_slot_bytes;  // slot size that the layers above ask for; 0: the transport chooses
-  uint64_t ring_bytes;        // the slots of one rank
+  uint64_t asked_slot_bytes;  // the slot size that was asked for; 0: the transport chooses
+  uint64_t ring_bytes;        // bytes of the slots of one rank
   uint64_t slot_bytes;
 };
 

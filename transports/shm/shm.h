@@ -5,8 +5,8 @@
 namespace fsccl {
 
 const Transport* shm_transport();
-// Returns the bytes of each slot of a channel of so many ranks of this machine, where nothing else
-// is asked for.
+// Returns the bytes of each slot of a channel of so many ranks of this machine, if no other size is
+// asked for.
 size_t shm_slot_bytes(int ranks);
 
 }  // namespace fsccl

@@ -14,10 +14,10 @@ struct Endpoint {
 inline constexpr size_t kMostAddresses = 16;
 
 Bytes encode(const Endpoint& endpoint);
-// Decodes the front of `bytes`.
+// Decodes an endpoint at the beginning of `bytes`.
 Result<Endpoint> decode_endpoint(ByteView bytes);
-// On the interface of FSCCL_TCP_INTERFACE, else of FSCCL_BOOTSTRAP_INTERFACE, else on all that are
-// up.
+// Returns the endpoint of this rank, with the addresses of the interface that FSCCL_TCP_INTERFACE
+// or FSCCL_BOOTSTRAP_INTERFACE names, or otherwise of all interfaces that are up.
 Result<Endpoint> own_endpoint(uint16_t port);
 
 }  // namespace fsccl::tcp

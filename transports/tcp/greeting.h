@@ -1,9 +1,10 @@
-// The handshake of wire/handshake.h over a socket that never blocks, both sides of it:
+// The handshake of wire/handshake.h, both sides, over a socket that never blocks:
 //
 //     Hello ->   <- Challenge   Proof ->   <- Linked
 //
-// Until it is over, who is at the other end gets no more than these frames' bytes of memory, and
-// not one of its bytes is believed. Its key is of the transports of one job, so that a proof of any
+// Until it is over, the other side gets no more memory than the bytes of these frames, and nothing
+// that it sends is trusted. The key belongs to the transports of one job, so a proof of another
+// connection is useless here.
 // other connection is of no use here.
 #pragma once
 #include <array>
@@ -16,10 +17,10 @@
 
 namespace fsccl::tcp {
 
-// One frame of a known type and length, and never a byte more.
+// Reads one frame of a known type and length, and never a byte more.
 class FrameReader {
  public:
-  // Returns true if the frame is there; an error means that it will not come.
+  // Returns true if the frame is there. An error means that it will not come.
   Result<bool> read(int fd, FrameType type, size_t payload_bytes);
   ByteView payload() const {
     return ByteView(bytes_).subspan(kFrameHeaderBytes, have_ - kFrameHeaderBytes);
@@ -38,8 +39,8 @@ class Caller {
          int ranks);
   int fd() const { return fd_.get(); }
   bool connected() const { return step_ != Step::connecting; }
-  // The other side has proved itself, and may take this connection for the link between the two at
-  // any moment from now on.
+  // Returns true if the other side has proved itself. From then on it may use this connection as
+  // the link between the two at any moment.
   bool answered() const { return step_ == Step::linked; }
   // Returns true if the greeting is over.
   Result<bool> go_on();
@@ -55,13 +56,14 @@ class Caller {
   FrameReader reader_;
 };
 
-// The side that is called. It says Linked when it is asked to.
+// The side that is called. welcome() sends Linked.
 class Visitor {
  public:
   Visitor(Fd fd, const Credentials& credentials, int rank, int64_t deadline_ns);
   int fd() const { return fd_.get(); }
   int64_t deadline_ns() const { return deadline_ns_; }
-  // The rank that has proved itself; nothing: not yet.
+  // Goes on with the handshake. Returns the rank that has proved itself, or no value if it has not
+  // yet.
   Result<std::optional<int>> go_on(int ranks);
   Status welcome();
   Fd take() { return std::move(fd_); }

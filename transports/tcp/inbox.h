@@ -1,10 +1,10 @@
-// The bytes that come over one socket, cut into messages. Bytes go straight to their destination:
+// Cuts the bytes that arrive over one socket into messages. Bytes go straight to their destination:
 // the thread that reads the socket asks for the destination (`room`), reads, and reports the number
-// of bytes (`took`). A little of the next message is read with the bytes of a message, so that a
-// message mostly costs one call of the system.
+// of bytes (`took`). With the bytes of a message the beginning of the next one is read, so that a
+// message mostly takes one system call.
 //
-// Invariant: a head is checked before anything is written by its word, and before each write its
-// reader is asked anew for the destination.
+// Invariant: a head is checked before anything is written because of it, and the reader is asked
+// again for the destination before each write.
 #pragma once
 #include <sys/uio.h>
 
@@ -19,13 +19,14 @@ class Inbox {
  public:
   class Reader {
    public:
-    // A message begins: where its bytes go; null: nobody wants them.
+    // A message begins. Returns the destination of its bytes, or null if they are not wanted.
     virtual std::byte* begin(const Head& head) = 0;
-    // More of them are there to write: where they go now, of which `place` was the last answer.
+    // More bytes of it can be written. Returns the destination of the message, for which `place`
+    // was the last answer.
     virtual std::byte* go_on(const Head& head, std::byte* place) = 0;
-    // All are there. False: this was the last message.
+    // All bytes of it are there. Returns false if this was the last message.
     virtual bool end(const Head& head, std::byte* place) = 0;
-    // The head is not one.
+    // The head has wrong contents.
     virtual void spoilt(const Head& head) = 0;
 
    protected:
@@ -33,11 +34,11 @@ class Inbox {
   };
   Inbox(Reader& reader, bool checksum) : reader_(reader), checksum_(checksum) {}
 
-  // Returns where the next bytes go: one or two places.
+  // Returns one or two places for the next bytes.
   int room(std::array<iovec, 2>& places);
-  // False: no more is to be read.
+  // Returns false if nothing more is to be read.
   bool took(size_t bytes);
-  // More bytes of a message are to come.
+  // Returns true if more bytes of a message must follow.
   bool inside() const { return inside_; }
 
  private:
@@ -47,13 +48,14 @@ class Inbox {
 
   Reader& reader_;
   const bool checksum_;
-  bool inside_ = false;  // a message
+  bool inside_ = false;  // a message has begun and is not complete
   Head head_{};
-  size_t got_ = 0;  // bytes of it that have come
+  size_t got_ = 0;  // the number of its bytes that have arrived
   std::byte* place_ = nullptr;
-  // end of the buffered bytes: heads, the bytes of small messages, the first bytes of larger ones
+  // The end of the buffered bytes: heads, the bytes of small messages, the first bytes of larger
+  // ones.
   size_t end_ = 0;
-  // from the first read on: most ranks of a job exchange nothing
+  // It is made at the first read, because most ranks of a job exchange nothing.
   std::unique_ptr<std::byte[]> buffer_;
 };
 

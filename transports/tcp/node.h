@@ -1,21 +1,22 @@
-// A node over TCP: one socket to each rank with which something is exchanged, made when the first
-// of the two has something to send.
+// A node over TCP. It has one socket to each rank with which it exchanges anything, made when the
+// first of the two has something to send.
 //
-// Trust. A socket counts once both ends have proved the job's secret to each other (greeting.h);
-// before that nothing is kept for it but the handshake. After it, what comes is from a rank of the
-// job; its heads are checked nevertheless (wire.h), and one that cannot be ends the link.
+// Trust. A socket counts when both ends have proved the job's secret to each other (greeting.h).
+// Before that the node keeps nothing for it but the handshake. After it, what arrives comes from a
+// rank of the job. Its heads are checked nevertheless (wire.h), and an impossible head ends the
+// link.
 //
-// Two that call each other at once. The call of the lower rank counts once that rank has sent its
-// proof: the higher rank may take the call for the link from then on, and gives its own call up for
-// it, so the lower rank refuses the higher rank's. Before that the lower rank takes the higher
-// rank's call and ends its own, which may never get through: one of the two may not reach the other
-// at all, or only at the last of its addresses.
+// Two ranks that call each other at once. The call of the lower rank counts once that rank has sent
+// its proof. From then on the higher rank may take this call for the link and give up its own call,
+// so the lower rank refuses the higher rank's call. Before its proof the lower rank takes the
+// higher rank's call and ends its own, which might never get through: one of the two may not reach
+// the other at all, or only at the last of its addresses.
 //
-// Big messages. A socket that is full is left for later, so that nobody waits for a peer to read;
-// who waits, reads and sends.
+// Big messages. If a socket is full, the rest is sent later, so no thread waits for a peer to read.
+// A thread that waits, reads and sends.
 //
-// The end. A rank that leaves says goodbye behind all that it sent. A socket that ends without that
-// is the loss of its rank.
+// The end. A rank that leaves sends a goodbye behind its last message. A socket that ends without a
+// goodbye is the loss of its rank.
 #pragma once
 #include <deque>
 #include <map>
@@ -29,9 +30,9 @@
 
 namespace fsccl::tcp {
 
-// Bytes of a slot at most. Between hosts each message costs calls, a packet that is not full, and
-// now and then a signal of the receiver. src/plan/turn.h says how much of a slot plans use in which
-// several ranks send at once.
+// The most bytes of a slot. Between hosts each message takes system calls, a packet that is partly
+// filled, and sometimes a signal of the receiver. src/plan/turn.h says how much of a slot plans use
+// in which several ranks send at once.
 inline constexpr size_t kMostSlotBytes = 512u << 10;
 
 class Node : public mirror::Node {
@@ -57,13 +58,13 @@ class Node : public mirror::Node {
  private:
   // An attempt to reach a rank, address by address.
   struct Dial {
-    size_t next = 0;  // address
-    int rounds = 0;   // that are over
+    size_t next = 0;  // the address to try next
+    int rounds = 0;   // the number of rounds over all addresses that have ended
     std::unique_ptr<Caller> caller;
     int64_t until_ns = 0;   // end of this attempt, or of the pause before the next round
     int64_t end_ns = 0;     // end of all attempts, unless the peer answers
-    bool again = false;     // something in this round may go better in another
-    bool answered = false;  // the system at one of the addresses
+    bool again = false;     // an attempt of this round may succeed in another round
+    bool answered = false;  // the system at one of the addresses has answered
     std::string problem;
   };
   // The exchange with one rank.
@@ -77,18 +78,18 @@ class Node : public mirror::Node {
 
     Node& node;
     const int rank;
-    std::atomic<int> fd{-1};  // while it is up; the child of a fork looks at it
+    std::atomic<int> fd{-1};  // -1 while there is no socket; the child of a fork reads it
     bool over = false;        // nothing will be sent or received any more
-    bool deaf = false;        // the peer takes nothing more; there may be something to read
+    bool deaf = false;        // the peer takes nothing more, but there may be something to read
     bool said_goodbye = false;
-    // nothing was there when it was read last: epoll tells when it is worth another try
+    // The last read found nothing. epoll says when to try again.
     bool dry = false;
-    bool armed = false;  // epoll tells when there is room to send
-    // The destination of the bytes of the message that comes.
+    bool armed = false;  // epoll says when there is room to send
+    // The destination of the bytes of the message that is arriving.
     enum class Goes { nowhere, to_channel, to_whole } goes = Goes::nowhere;
-    mirror::Channel* channel = nullptr;  // their place is this one's
-    std::vector<std::byte> whole;        // its channel is not open, or it is no bytes of a mirror
-    size_t early = 0;                    // bytes of it that the node's early_bytes_ has
+    mirror::Channel* channel = nullptr;  // the channel that gives their place
+    std::vector<std::byte> whole;        // for a channel that is not open, or bytes of no mirror
+    size_t early = 0;                    // the bytes of it that the node's early_bytes_ counts
     Inbox in;
     Outbox out;
     std::unique_ptr<Dial> dial;
@@ -96,17 +97,18 @@ class Node : public mirror::Node {
   Node(const fsccl_transport_job_t& job);
   Status start();
   Status watch(int fd, uint32_t events, uint64_t what, int operation);
-  void unwatch(int fd) noexcept;  // before it is closed here: the child of a fork may have it, too
-  // node.cpp
+  // It is called before the socket is closed here, because the child of a fork may have it, too.
+  void unwatch(int fd) noexcept;
+  // These are in node.cpp.
   bool read(Link& link);
   bool read_some(Link& link);
   bool flush(Link& link);
   bool flush_all();
-  void finish(Link& link, std::string why);  // its socket has ended
-  bool look();                               // at everything
+  void finish(Link& link, std::string why);  // is called when its socket has ended
+  bool look();                               // looks at all descriptors
   void close_link(Link& link) noexcept;
   static void in_child(void* self);
-  // links.cpp
+  // These are in links.cpp.
   void dial(Link& link);
   void try_next(Link& link);
   void attempt_failed(Link& link, const Status& why, bool again);
@@ -125,16 +127,16 @@ class Node : public mirror::Node {
   uint16_t port_ = 0;
   std::vector<Endpoint> endpoints_;
   std::deque<Link> links_to_;         // by rank
-  std::vector<Link*> writers_;        // that have something left to send
-  size_t dials_ = 0;                  // under way
+  std::vector<Link*> writers_;        // the links that have something left to send
+  size_t dials_ = 0;                  // the number of attempts under way
   std::map<int, Visitor> visitors_;   // by descriptor
-  int64_t door_closed_until_ns_ = 0;  // no descriptors were left
+  int64_t door_closed_until_ns_ = 0;  // nothing is accepted until then: no descriptors were left
   int64_t next_time_ns_ = 0;
   uint32_t turns_ = 0;
   int fork_hook_ = -1;
 };
 
-// The subject of an event of a node's epoll: an address of these, with a number.
+// The subject of an event of a node's epoll. about() packs it with a number.
 enum class About : uint32_t { wake, listener, visitor, dial, link };
 constexpr uint64_t about(About what, int number = 0) {
   return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(number);

@@ -1,5 +1,5 @@
-// The bytes that have yet to go over one socket. Bytes that the socket takes at once are read from
-// the sender's memory. The rest is copied to the sender's ring (mirror/node.h) and goes from there
+// The bytes that one socket has not taken yet. Bytes that the socket takes at once are read from
+// the sender's memory. The rest is copied to the sender's ring (mirror/node.h) and sent from there
 // later.
 #pragma once
 #include <deque>
@@ -14,8 +14,9 @@ class Outbox {
  public:
   // Sends a message behind those before it, as far as the socket takes it. `fd` is -1 while there
   // is no socket. Returns false if the socket takes nothing any more. With `more` the message may
-  // wait for the next one, so that one call of the system takes both: each call costs some ten
-  // microseconds beside its bytes, because the system works off the peer's answers between calls.
+  // wait for the next one, so that one system call sends both. Each call takes some ten
+  // microseconds in addition to its bytes, because the system processes the peer's answers between
+  // calls.
   bool send(int fd, const Head& head, mirror::Payload&& payload, bool more = false);
   // Sends the rest, as far as the socket takes it. Returns false if the socket takes nothing any
   // more.
@@ -29,12 +30,12 @@ class Outbox {
  private:
   struct Message {
     Head head{};
-    size_t sent = 0;  // bytes of head and payload that are sent
+    size_t sent = 0;  // the number of bytes of head and payload that were sent
     const std::byte* data = nullptr;
-    std::shared_ptr<mirror::Mirrors> memory;  // in which the bytes lie, else
-    std::vector<std::byte> own;
+    std::shared_ptr<mirror::Mirrors> memory;  // the memory in which the bytes lie, or null
+    std::vector<std::byte> own;               // a copy of them if `memory` is null
   };
-  struct Held {  // for the next one; then nothing is left of what was before
+  struct Held {  // a message that waits for the next one; all messages before it were sent
     Head head;
     mirror::Payload payload;
   };

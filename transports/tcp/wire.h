@@ -6,15 +6,15 @@ namespace fsccl::tcp {
 
 struct Head {
   mirror::Header header;
-  uint32_t bytes;  // that follow
-  uint32_t seal;   // with FSCCL_CHECKSUM: CRC32C of all before it, else kSeal
+  uint32_t bytes;  // the number of bytes that follow
+  uint32_t seal;   // with FSCCL_CHECKSUM: CRC32C of everything before it; otherwise kSeal
 };
 static_assert(sizeof(Head) == 112);
 
 Head make_head(const mirror::Header& header, size_t bytes, bool checksum);
 // Returns the seal that the head should have.
 uint32_t seal_of(const Head& head, bool checksum);
-// Returns true if there can be such a message, whatever channel it is for.
+// Returns true if such a message is possible, whatever channel it is for.
 bool possible(const Head& head);
 
 }  // namespace fsccl::tcp

@@ -1,5 +1,5 @@
-// UCX as this process uses it: a context for each use, of all its ranks, with settings that serve
-// us.
+// The contexts of UCX in this process: one for each use, which all its ranks share, with settings
+// for this library.
 #pragma once
 #include <string>
 
@@ -9,19 +9,19 @@
 namespace fsccl::ucx {
 
 enum class Use {
-  messages,  // active ones
-  remote,    // and peers can read and write memory
-  tagged,    // messages of large parts, and of memory of GPUs
+  messages,  // active messages
+  remote,    // active messages, and peers can read and write memory
+  tagged,    // tagged messages, for large parts and for memory of GPUs
 };
-// Lives as long as the process.
+// Returns the context, which lives as long as the process.
 Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use);
 // Returns the sizes that the user has set for the bytes that go through a socket at once. UCX ends
-// a process that gets more than it has room for, so all ranks must have the same.
+// a process that receives more than it has room for, so all ranks must have the same sizes.
 std::string segments_set();
 Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status);
 
-// ucp_worker_create(). It makes files of shared memory: what a limit of file sizes refuses is an
-// error that names the limit.
+// Calls ucp_worker_create(), which makes files of shared memory. If a limit of file sizes forbids
+// them, the error names the limit.
 Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params,
                    ucp_worker_h* worker);
 

@@ -1,8 +1,9 @@
-// An exchange (../exchange.h) by UCX's tagged messages, each straight from and to where its part
-// lies. UCX moves on while the caller waits, and by nobody else.
+// An exchange (../exchange.h) by tagged messages of UCX. Each part is sent straight from its place
+// and received at its place. UCX makes progress while the caller waits, and through the service
+// thread between calls.
 //
-// Trust. UCX lets in whoever can connect. A part is taken only with its tag, 64 bits that follow
-// from a nonce of the sender's and one of the receiver's, which only the communicator's ranks know.
+// Trust. UCX accepts every connection. A part is taken only with its tag: 64 bits that are computed
+// from a nonce of the sender and one of the receiver, which only the communicator's ranks know.
 #pragma once
 #include <mutex>
 
@@ -28,8 +29,8 @@ class TaggedExchange final : public Exchange {
     int rank = 0;
     std::vector<uint8_t> address;
     ucp_tag_t to = 0, from = 0;
-    ucp_ep_h endpoint = nullptr;   // made when something is sent to it first
-    ucs_status_t broken = UCS_OK;  // why
+    ucp_ep_h endpoint = nullptr;   // made when something is first sent to it
+    ucs_status_t broken = UCS_OK;  // the reason why the connection broke
     int64_t broken_ns = 0;
   };
   struct Pending {
@@ -38,7 +39,7 @@ class TaggedExchange final : public Exchange {
     uint64_t bytes;
     bool receives;
     bool over = false;
-    void* request = nullptr;  // until then
+    void* request = nullptr;  // UCX's request until it is over
   };
   TaggedExchange(const UcxLibrary& ucx, int rank, int ranks, bool device_memory);
   Status start();
@@ -47,7 +48,7 @@ class TaggedExchange final : public Exchange {
   Status post(const Part& part, bool receives);
   Status wait(const Patience& patience, const std::function<bool()>& done);
   std::string missing() const;
-  // something is still to come from, or go to, a rank whose connection broke
+  // Returns an error if a transfer from or to a rank is not over whose connection broke.
   Status cut_off(int64_t now) const;
   int64_t visit();
   void over(Pending& pending, void* request, ucs_status_t status, uint64_t bytes);
@@ -64,15 +65,16 @@ class TaggedExchange final : public Exchange {
   ucp_worker_h worker_ = nullptr;
   std::vector<Peer> peers_;
   std::vector<Pending> pending_;  // requests of the run in flight; UCX has their addresses
-  size_t left_ = 0;               // number of them that are not over
-  Status trouble_;                // the first
+  size_t left_ = 0;               // the number of them that are not over
+  Status trouble_;                // the first error
   std::mutex mutex_;              // guards the worker
-  int64_t news_ns_ = 0;           // when UCX last had some
-  bool resting_ = true;           // the service thread
+  int64_t news_ns_ = 0;           // the time when UCX last made progress
+  bool resting_ = true;           // the service thread moves the worker on rarely
   int hook_ = -1;
 };
 
-// Why UCX here cannot move memory of GPUs; empty: it can.
+// Returns the reason why UCX cannot move memory of GPUs on this machine, or an empty text if it
+// can.
 std::string why_not_device_memory(const UcxLibrary& ucx);
 
 }  // namespace fsccl::ucx

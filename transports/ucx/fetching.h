@@ -1,5 +1,5 @@
-// Bytes that a rank has offered, on their way to their place here; keeps the memory there, whatever
-// becomes of the channel.
+// Bytes that a rank has offered and that are being fetched to their place here. This keeps the
+// memory there alive, even if the channel is closed.
 #pragma once
 #include "transports/ucx/node.h"
 #include "transports/ucx/registration.h"

@@ -1,16 +1,17 @@
 // A node over UCX: a worker, and an endpoint for each rank to which something was sent.
 //
-// Paths. Bytes travel in an active message; or they are put to the receiver's mirror, and the
-// receiver is told once they are there; or they are offered to the receiver, which gets them and
-// says so. The sender alone chooses: a receiver takes what comes. Puts and gets need keys to each
-// other's memory (registration.h), for which the two ranks ask when bytes are to go that way the
-// first time. Until then, and for ever where that cannot be, bytes go in active messages.
+// Paths. There are three. The bytes travel in an active message. Or they are put into the
+// receiver's mirror, and the receiver is told when they are there. Or they are offered to the
+// receiver, which gets them and then says so. Only the sender chooses; a receiver takes what
+// arrives. Puts and gets need keys to each other's memory (registration.h). The two ranks ask for
+// these when bytes are first to take such a path. Until then, and for ever if it is not possible,
+// bytes travel in active messages.
 //
-// Callbacks from UCX (on_...) spare their rank: no exception may go through UCX.
+// Callbacks of UCX (on_...) run in spare(), because no exception may pass through UCX.
 //
-// Trust. Ranks exchange their endpoint addresses through the job's authenticated tree, with a nonce
-// of each. A message counts only with the token of its sender and receiver (message.h); all others
-// are dropped unread.
+// Trust. Ranks exchange their endpoint addresses, with a nonce of each, through the job's
+// authenticated tree. A message counts only with the token of its sender and receiver (message.h).
+// All other messages are dropped unread.
 #pragma once
 #include <deque>
 
@@ -28,25 +29,26 @@ class Node;
 
 class Registration;
 
-// The ways of bytes, by the numbers of Channel::path().
+// The paths of bytes, with the numbers of Channel::path().
 enum class Path { am, put, get };
 
-// A message on its way out; it keeps what UCX, or the receiver, reads until then.
+// A message that is being sent. It keeps the memory that UCX or the receiver reads until it is
+// sent.
 struct Sending {
   Envelope envelope{};
   fsccl_transport_failure_t failure{};
   Node* node = nullptr;
-  std::shared_ptr<mirror::Mirrors> memory;     // where its bytes lie
+  std::shared_ptr<mirror::Mirrors> memory;     // the memory in which its bytes lie
   std::shared_ptr<Registration> registration;  // the same, if the hardware reads or writes it
   int rank = 0;                                // the receiver
-  uint32_t number = 0;                         // its own
-  bool offered = false;                        // its bytes have yet to be got
-  bool left = false;                           // UCX has done with it
+  uint32_t number = 0;                         // the number of this message
+  bool offered = false;                        // its bytes have not been got yet
+  bool left = false;                           // UCX no longer uses it
 };
 
 class Node : public mirror::Node {
  public:
-  // By this library; null: the one that is there.
+  // Makes a node that uses this library, or the one that is installed if it is null.
   static Result<std::unique_ptr<Node>> join(const fsccl_transport_job_t& job,
                                             const UcxLibrary* ucx = nullptr);
   ~Node() override;
@@ -60,7 +62,7 @@ class Node : public mirror::Node {
 
  protected:
   void post(int rank, const mirror::Header& header, mirror::Payload&& payload, bool more) override;
-  // its messages are whole or lost, so a failure can still be told
+  // Does nothing: its messages arrive completely or not at all, so a failure can still be reported.
   void drop(int) noexcept override {}
   bool advance(int) override { return ucx_.worker_progress(worker_) != 0; }
   bool flushed() override;
@@ -80,19 +82,19 @@ class Node : public mirror::Node {
     std::vector<uint8_t> address;
     Token to{}, from{};  // tokens of messages to and from it
     ucp_ep_h endpoint = nullptr;
-    void* closing = nullptr;  // a request
+    void* closing = nullptr;  // the request that closes the endpoint
     Path path = Path::am;
-    bool alike = true;  // it has the same UCX, and so understands our keys
+    bool alike = true;  // the peer has the same UCX, and so can use our keys
   };
   struct Fetching;
-  // Bytes of a message that are not in it: those of a message by UCX's rendezvous protocol, what
-  // has been put to the mirror, or what can be got.
+  // The bytes of a message that are outside of it: those of a message by UCX's rendezvous protocol,
+  // those that were put into the mirror, or those that can be got.
   struct Offer {
     Act act = Act::message;
     int from = 0;
     uint64_t channel = 0;
-    void* descriptor = nullptr;  // descriptor of UCX, for its rendezvous protocol
-    uint32_t number = 0;         // the sender's, of what can be got
+    void* descriptor = nullptr;  // UCX's descriptor, for its rendezvous protocol
+    uint32_t number = 0;         // the sender's number of bytes that can be got
   };
 
   Node(const UcxLibrary& ucx, const fsccl_transport_job_t& job);
@@ -134,7 +136,7 @@ class Node : public mirror::Node {
   std::vector<Nonce> nonces_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
-  int events_ = -1;  // descriptor of the worker, ready when it should be moved on
+  int events_ = -1;  // the worker's descriptor, which is ready when the worker should be moved on
   std::vector<Peer> peers_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> idle_sendings_;
@@ -142,8 +144,8 @@ class Node : public mirror::Node {
   const UcxPath asked_;
   size_t least_bytes_;  // bytes of a message that takes another path than active messages
   bool told_lanes_ = false;
-  void* flush_ = nullptr;    // a request
-  bool closing_ = false;     // its endpoints: nothing is sent any more
+  void* flush_ = nullptr;    // the request of a flush
+  bool closing_ = false;     // the endpoints are being closed, and nothing is sent any more
   bool complained_ = false;  // true after the first message without a token
 };
 

@@ -1,10 +1,10 @@
-// The registration of a channel's memory for puts and gets: its mirrors, registered with UCX once,
-// and keys to the mirrors of its other ranks.
+// The registration of a channel's memory for puts and gets: its mirrors, which are registered with
+// UCX once, and keys to the mirrors of its other ranks.
 //
-// Invariants. A key is given to a rank for one channel. The rank gives the key back when it has
-// closed that channel and nothing of its own is in flight any more. Until all keys have come back
-// the memory stays registered, whatever becomes of the channel. Memory to which a dead rank has a
-// key stays until the worker is gone: no rank writes into memory that has gone to others.
+// Invariants. A rank gets a key for one channel. It gives the key back when it has closed that
+// channel and none of its own transfers is in flight. The memory stays registered until all keys
+// have been given back, even if the channel is closed. If a dead rank has a key, the memory stays
+// until the worker ends. So no rank writes into memory that belongs to others.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,17 +17,17 @@ namespace fsccl::ucx {
 
 class Registration {
  public:
-  // The state between this rank and a peer: each other's keys.
+  // The keys that this rank and a peer have of each other.
   struct Peer {
-    ucp_rkey_h key = nullptr;  // to the peer's
-    uint64_t base = 0;         // where it begins there
-    uint32_t under_way = 0;    // transfers that use it
-    uint32_t lent = 0;         // keys to ours that it has not given back
-    bool holds = false;        // it said so of one of them
-    bool refused = false;      // it cannot use them
+    ucp_rkey_h key = nullptr;  // the key to the peer's mirrors
+    uint64_t base = 0;         // the address there at which they begin
+    uint32_t under_way = 0;    // the number of transfers that use the key
+    uint32_t lent = 0;         // the number of our keys that the peer has not given back
+    bool holds = false;        // the peer has said that it has one of them
+    bool refused = false;      // the peer cannot use them
   };
 
-  // Registers; if that cannot be, usable() is false.
+  // Registers the memory. If that is not possible, usable() is false.
   Registration(const UcxLibrary& ucx, ucp_context_h context,
                std::shared_ptr<mirror::Mirrors> memory, uint64_t tag);
   ~Registration();
@@ -37,23 +37,23 @@ class Registration {
   ucs_status_t problem() const { return problem_; }
   ucp_mem_h handle() const { return handle_; }
   uint64_t tag() const { return tag_; }
-  const std::vector<uint8_t>& key() const { return key_; }  // as it is told to peers
+  const std::vector<uint8_t>& key() const { return key_; }  // the key in the form for peers
   uint64_t base() const { return reinterpret_cast<uint64_t>(memory_->at(0)); }
   uint64_t bytes() const { return memory_->bytes(); }
   Peer& peer(int rank) { return peers_[rank]; }
-  // Returns where a peer has what lies at `place` here: the mirrors of a channel are the same on
-  // all ranks. `place` lies in them.
+  // Returns the address at which a peer has what lies at `place` here. The mirrors of a channel are
+  // the same on all ranks, and `place` lies in them.
   uint64_t there(const Peer& peer, const std::byte* place) const {
     return peer.base + (reinterpret_cast<uint64_t>(place) - base());
   }
 
-  // The channel is closed.
+  // Notes that the channel is closed.
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
-  // The ranks whose keys are to be given back now; their keys are destroyed.
+  // Destroys the keys that are to be given back now, and returns the ranks that get them.
   std::vector<int> give_back();
-  void destroy_keys();  // before the worker goes
-  bool over() const;    // nobody has, or will have, to do with this memory
+  void destroy_keys();  // is called before the worker ends
+  bool over() const;    // returns true if no rank has, or will have, a use for this memory
 
  private:
   const UcxLibrary& ucx_;

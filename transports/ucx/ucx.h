@@ -7,9 +7,9 @@ namespace fsccl {
 namespace ucx {
 inline constexpr const char* kNotBuilt =
     "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)";
-// beyond, UCX moves messages in pieces of its own
+// UCX moves larger messages in pieces of its own.
 inline constexpr size_t kMostSlotBytes = 128u << 10;
-// As those of ../exchange.h.
+// These are the functions of ../exchange.h.
 ExchangeTerms exchange_terms();
 Result<std::unique_ptr<Exchange>> make_exchange(int rank, int ranks);
 }  // namespace ucx

@@ -1,5 +1,5 @@
-// The functions of UCX that are used, from libucp.so.0 when there is one. Compiled against the
-// interface of UCX 1.13, which later 1.x libraries keep.
+// The functions of UCX that are used, from libucp.so.0 if it is installed. They are compiled
+// against the interface of UCX 1.13, which later 1.x libraries keep.
 #pragma once
 #include <ucp/api/ucp.h>
 
@@ -47,7 +47,7 @@ struct UcxLibrary {
   decltype(&::ucp_request_free) request_free;
 };
 
-// Null, and *why it cannot be used. Stays loaded.
+// Returns the library, which stays loaded, or null and the reason in *why if it cannot be used.
 const UcxLibrary* ucx_library(std::string* why);
 
 }  // namespace fsccl::ucx
