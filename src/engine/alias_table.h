@@ -1,8 +1,9 @@
-// Addresses that are arena memory though they lie outside the arena's mapping: memory of the
-// caller's own whose pages were exchanged for pages of an arena (pool/host/import.h). Sorted,
-// disjoint ranges. Readers take no lock: they read while the version is even and stays the same,
-// else again. (A reader that sees a new value sees the odd version that was stored before it:
-// entries are stored with release and loaded with acquire.)
+// Addresses that are arena memory although they lie outside of the arena's mapping: memory of the
+// caller whose pages were exchanged for pages of an arena (pool/host/import.h). The ranges are
+// sorted and disjoint. Readers take no lock. A read counts if the version is even and the same
+// before and after it; otherwise the reader reads again. A reader that sees a new value also sees
+// the odd version that was stored before it, because entries are stored with release and loaded
+// with acquire.
 #pragma once
 #include <array>
 #include <atomic>
@@ -16,8 +17,8 @@ class AliasTable {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  // [address, address + bytes) is [offset, offset + bytes) of the arena. False: the table is full.
-  // Ranges never overlap.
+  // Notes that [address, address + bytes) is [offset, offset + bytes) of the arena. Returns false
+  // if the table is full. Ranges never overlap.
   bool add(uint64_t address, uint64_t bytes, uint32_t arena, uint64_t offset) {
     const std::lock_guard lock(mutex_);
     const size_t count = count_.load(std::memory_order_relaxed), at = first_above(address, count);
@@ -45,7 +46,7 @@ class AliasTable {
     end_change();
   }
 
-  // True when all of [address, address + bytes) lies in one range.
+  // Returns true if all of [address, address + bytes) lies in one range.
   bool find(uint64_t address, uint64_t bytes, uint32_t* arena, uint64_t* offset) const {
     // The loads of the count pair with the stores in add() and remove(), that of the version with
     // end_change().
@@ -78,7 +79,8 @@ class AliasTable {
   }
   template <class T>
   static void set(std::atomic<T>& value, T to) {
-    // This store pairs with the load in get(): who sees a new value sees that a change has begun.
+    // This store pairs with the load in get(): a reader that sees a new value sees that a change
+    // has begun.
     value.store(to, std::memory_order_release);
   }
   static void copy(Entry& to, const Entry& from) {
@@ -87,7 +89,7 @@ class AliasTable {
     set(to.offset, get(from.offset));
     set(to.arena, get(from.arena));
   }
-  // The index of the first range that begins above the address.
+  // Returns the index of the first range that begins above the address.
   size_t first_above(uint64_t address, size_t count) const {
     size_t low = 0;
     while (low < count) {

@@ -1,6 +1,7 @@
-// The arenas that this rank has mapped, so that a buffer's address becomes (arena, offset), which
-// means the same to every rank that maps the arena. Reading is lock-free (an operation looks its
-// buffers up); adding and removing happen when pools are made and destroyed, off the step path.
+// The arenas that this rank has mapped. The table turns the address of a buffer into (arena,
+// offset), which means the same to every rank that maps the arena. Reading is lock-free, because
+// every operation looks its buffers up. Arenas are added and removed when pools are made and
+// destroyed.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -15,20 +16,20 @@
 
 namespace fsccl {
 
-// The place of a buffer, as a signal carries it.
+// The place of a buffer, in the form in which a signal carries it.
 struct Location {
   uint64_t address = 0;
   uint32_t arena = 0;
 };
 inline constexpr uint32_t kNowhere = 0;
-inline constexpr uint32_t kPrivate = 1;  // address in the process of its rank
+inline constexpr uint32_t kPrivate = 1;  // the address is one of its rank's process
 inline constexpr uint32_t kFirstArena = 16;
 
 class ArenaTable {
  public:
   static constexpr size_t kCapacity = 64;
 
-  // `members`: the ranks of the job that map it, ascending.
+  // Adds an arena. `members` are the ranks of the job that map it, ascending.
   Status add(uint32_t id, std::byte* base, uint64_t bytes, std::vector<int> members) {
     const std::lock_guard lock(mutex_);
     for (Entry& entry : entries_)
@@ -36,8 +37,8 @@ class ArenaTable {
         entry.base = base;
         entry.bytes = bytes;
         entry.members = std::move(members);
-        // The two stores pair with the loads in locate() and resolve(): who sees the id sees its
-        // entry.
+        // The two stores pair with the loads in locate() and resolve(): a reader that sees the id
+        // sees its entry.
         entry.id.store(id, std::memory_order_release);
         if (used_.load(std::memory_order_relaxed) <
             static_cast<size_t>(&entry - entries_.data()) + 1)
@@ -54,7 +55,8 @@ class ArenaTable {
         entry.id.store(0, std::memory_order_release);
   }
 
-  // [pointer, pointer + bytes), outside the arena's mapping, is its memory at `location`.
+  // Notes that [pointer, pointer + bytes), outside of the arena's mapping, is its memory at
+  // `location`.
   Status add_alias(const void* pointer, uint64_t bytes, const Location& location) {
     if (aliases_.add(reinterpret_cast<uint64_t>(pointer), bytes, location.arena, location.address))
       return success();
@@ -63,7 +65,7 @@ class ArenaTable {
   }
   void remove_alias(const void* pointer) { aliases_.remove(reinterpret_cast<uint64_t>(pointer)); }
 
-  // True when all of [pointer, pointer + bytes) lies in one arena, or in one alias.
+  // Returns true if all of [pointer, pointer + bytes) lies in one arena, or in one alias.
   bool locate(const void* pointer, uint64_t bytes, Location* location) const {
     const auto* p = static_cast<const std::byte*>(pointer);
     // The two loads pair with the stores in add().
@@ -89,8 +91,8 @@ class ArenaTable {
         });
     return false;
   }
-  // The address of a location here; null when it does not lie whole in an arena of this rank (never
-  // trust a peer's numbers).
+  // Returns the address of a location in this process, or null if it does not lie completely in an
+  // arena of this rank. A peer's numbers are not trusted.
   std::byte* resolve(const Location& location, uint64_t bytes) const {
     // The two loads pair with the stores in add().
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {

@@ -1,10 +1,10 @@
-// The engine of a communicator runs its operations, in order. Submitting runs an operation in the
-// calling thread until a peer is not there yet; after that any thread of the process that waits, or
-// the service thread, moves it on. Nothing is handed over just to be asynchronous.
+// The engine of a communicator runs its operations, in order. A thread that submits an operation
+// runs it until a peer is not there yet. After that any thread of the process that waits, or the
+// service thread, moves it on. No work is given to another thread merely to be asynchronous.
 //
-// Its parts: the Queue holds operations and says who drives; the TickWindow says which ticks and
-// slots may be used; the Runner carries out the steps of plans; EngineFailure ends them all. How a
-// thread waits is in wait.cpp.
+// Its parts are these. The Queue holds operations and says which thread drives. The TickWindow says
+// which ticks and slots may be used. The Runner carries out the steps of plans. EngineFailure ends
+// all operations. wait.cpp says how a thread waits.
 #pragma once
 #include <atomic>
 
@@ -32,24 +32,25 @@ class Engine {
   // Returns true if private memory of peers can be read.
   bool single_copy() const { return runner_.can_read(); }
   size_t slot_bytes() const { return runner_.slot_bytes(); }
-  // Memory of this process that its rings take.
+  // Returns the bytes of this process's memory that its rings take.
   uint64_t transport_bytes() const {
     return runner_.slots_reserved()
                ? runner_.ring_bytes() * (mirrored() ? static_cast<uint64_t>(ranks()) : 1)
                : 0;
   }
   bool one_process() const { return runner_.one_process(); }
-  // Peers see of this rank's slots what is put there for them, no more.
+  // Peers see copies of this rank's slots, with only those bytes that were put for them.
   bool mirrored() const { return runner_.mirrored(); }
-  // No rank touches another's buffers.
+  // Returns true if no rank touches the buffers of another one.
   bool only_slots() const { return mirrored() || options_.checksum; }
 
-  // The next free operation, with these settings; drives older ones while the ring is full. Sets
-  // its fingerprint's sequence.
+  // Gives the next free operation, with these settings, and sets its fingerprint's sequence. While
+  // the ring is full, it drives older operations.
   Status acquire(Operation** operation, const OperationSettings& settings,
                  const Fingerprint& fingerprint);
-  // Makes it run. With `wait` the call returns when the operation is complete. Else *state says
-  // whether the operation is complete, or FSCCL_IN_PROGRESS. later: the service thread begins it.
+  // Lets the operation run. With `wait` the call returns when the operation is complete. Otherwise
+  // *state says whether it is complete, or FSCCL_IN_PROGRESS. `later` lets the service thread begin
+  // it.
   enum class Begins : uint8_t { now, later };
   Status submit(Operation& operation, bool wait, fsccl_status_t* state,
                 Begins begins = Begins::now);
@@ -62,27 +63,29 @@ class Engine {
   Status run_small(const SmallCall& call, fsccl_status_t* state);
   // Makes the sums of reductions apart (sums_apart.h), on `sums`, an engine of this rank alone.
   void make_sums_apart(Engine& sums) { apart_.set_engine(&sums); }
-  // An engine that makes sums apart reduces over so many ranks.
+  // Makes room for reductions over so many ranks, for an engine that makes sums apart.
   void reduce_over(int ranks) { runner_.reserve_sources(static_cast<size_t>(ranks)); }
-  // Submits a reduction whose sums are made apart: `enters` has its plan without the sums, and
-  // `sums`, an operation of the other engine, makes them. They give slots back at `position`.
-  // *state is that of the sums. `later`: the service thread begins the sums, unless `wait` is set.
+  // Submits a reduction whose sums are made apart. `enters` has its plan without the sums. `sums`
+  // is an operation of the other engine, which makes them. They give slots back at `position`.
+  // *state is the state of the sums. With `later` the service thread begins the sums, unless `wait`
+  // is set.
   Status submit_apart(Operation& enters, Operation& sums, uint64_t position, bool wait, bool later,
                       fsccl_status_t* state);
-  // Returns the engine whose operation *sequence ends when the operation of this engine with the
-  // number *sequence does: that of the sums, if they are made apart.
+  // Returns the engine whose operation *sequence ends when the operation *sequence of this engine
+  // does. If the sums are made apart, it sets *sequence to their operation and returns their
+  // engine.
   Engine* ends_in(uint64_t* sequence);
   bool sums_under_way() const {
     const Engine* const sums = apart_.engine();
     return sums && sums->under_way();
   }
-  // Moves everything on that was submitted, as far as it comes. Returns false if the engine fails.
+  // Moves on everything that was submitted, as far as possible. Returns false if the engine fails.
   bool move_on();
-  // Lets the operations of this engine go on in the middle of another engine's.
+  // Lets the operations of this engine go on in the middle of an operation of another engine.
   void let_pass();
 
-  // The call site of the operations that are submitted next, here and in the parts of this engine
-  // (sites.h).
+  // Sets the call site of the operations that are submitted next, here and in the parts of this
+  // engine (sites.h).
   void set_site(uint64_t key);
   // Returns true if such a call begins with the plan that touches no peer's buffers.
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
@@ -90,38 +93,41 @@ class Engine {
   uint64_t submitted() const { return queue_.submitted(); }
   uint64_t completed() const { return queue_.completed(); }
   uint64_t under_way() const { return queue_.under_way(); }
-  // Grows to the number of an operation when that completes: operations of other engines can have
-  // it as their gate.
+  // Returns a milestone that grows to the number of an operation when the operation completes.
+  // Operations of other engines can have it as their gate.
   const Milestone* milestone() const { return queue_.milestone(); }
-  // Both are about the operation with this sequence number. test: OK, IN_PROGRESS or an error.
-  // wait: the same, after at most timeout_ms (negative: no limit of its own). elsewhere: inside
-  // another engine's drive; the service thread calls back
+  // Both are about the operation with this sequence number. test() gives OK, IN_PROGRESS or an
+  // error. wait() gives the same, after at most timeout_ms (negative: no limit of its own).
+  // `elsewhere` says that the caller drives another engine, so the service thread calls
+  // notifications.
   enum class Calls : uint8_t { here, elsewhere };
   Status test(uint64_t sequence, fsccl_status_t* state, Calls calls = Calls::here);
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
 
-  // Returns whether `peer` has begun the operation that this rank would submit next. False also
-  // while operations are under way. For the thread that submits.
+  // Returns true if `peer` has begun the operation that this rank would submit next. Returns false
+  // while operations are under way. Only the thread that submits calls this.
   bool has_come(int peer);
 
-  // Notifies once of the end of a submitted operation: at once when it is over, else from the
-  // thread that drives it to its end or from the service thread, which attends the operation from
-  // now on. No lock of the engine is held then. Any thread.
+  // Notifies once of the end of a submitted operation. If the operation is over, it does so at
+  // once. Otherwise the thread that drives it to its end does so, or the service thread, which
+  // attends the operation from now on. No lock of the engine is held then. Any thread may call
+  // this.
   void notify(uint64_t sequence, Notification notification);
 
-  // When this returns, no operation is touched any more, so the plans and parts that operations use
-  // may be destroyed. The engine has failed, or has nothing under way: a thread that drives it
-  // leaves after its present step.
+  // Waits until no thread touches an operation any more, so that the plans and parts that
+  // operations use may be destroyed. The engine must have failed or have nothing under way: a
+  // thread that drives it then leaves after its present step.
   void retire();
 
-  // How it fails (failure.h).
+  // The following functions concern its failure (failure.h).
   bool failed() const { return failure_.failed(); }
   Status failure() const { return failure_.status(); }
   fsccl_status_t failure_code() const { return failure_.code(); }
   Status intact() { return failure_.intact(); }
   void fail_all(const Error& error) noexcept { failure_.fail_all(error); }
-  // Fails for a call that cannot submit the rest of its operations, because of `why` or, if that is
-  // null, for lack of memory. When it returns, no thread touches the buffers of the call.
+  // Fails the engine for a call that cannot submit the rest of its operations, because of `why` or,
+  // if that is null, for lack of memory. When it returns, no thread touches the buffers of the
+  // call.
   void give_up(const Error* why) noexcept;
   void look_for_failure() noexcept { failure_.look(); }
   void lost(int rank, bool left, const std::string& silence = {}) noexcept {
@@ -134,10 +140,10 @@ class Engine {
   void unbind() { failure_.unbind(); }
   void make_heir(Engine& heir) { failure_.make_heir(heir.failure_); }
   void disinherit(const Engine& heir) { failure_.disinherit(heir.failure_); }
-  // The rank has left the job, or closed its channel of this communicator.
+  // Returns true if the rank has left the job, or has closed its channel of this communicator.
   bool has_left(int rank) const { return failure_.has_left(rank) || options_.channel->left(rank); }
-  // While this lives, the flight recorder says that this rank waits for `peer` outside of
-  // operations, and what the peer has to do.
+  // While this object lives, the flight recorder says that this rank waits for `peer` outside of
+  // operations, and what the peer must do.
   class RecordedWait {
    public:
     RecordedWait(const Engine& engine, int peer, recording::Duty duty)
@@ -160,7 +166,7 @@ class Engine {
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
 
-  // For the service thread (progress.h).
+  // The service thread uses the following functions (progress.h).
   bool unattended() const { return under_way() && !failed(); }
   bool needs_service() const { return unattended() || queue_.notifications.due(completed()); }
   enum class Attempt { idle, blocked, busy };
@@ -174,29 +180,31 @@ class Engine {
   void go_on_in_ring(const SmallCursor& cursor);
   // Puts the operation behind the sums that were submitted before it.
   Status follow_sums(Operation& op);
-  // The operation at the head waits for a slot that sums of this rank free.
+  // Returns true if the operation at the head waits for a slot that sums of this rank free.
   bool waits_for_sums() const;
-  // The reduction that frees the slot which the operation at the head waits for; 0: none is known.
+  // Returns the reduction that frees the slot for which the operation at the head waits. 0: not
+  // known.
   uint64_t freed_by() const;
-  // The operation at the head is over; returns its number.
+  // Ends the operation at the head, and returns its number.
   uint64_t complete(const Operation& operation);
 
-  // Driving. drive() runs operations from the head on, until one is blocked or (that is `done`) a
-  // notification is due.
+  // The following functions drive. drive() runs operations from the head on, until one is blocked,
+  // or until a notification is due (`done`).
   Outcome drive() noexcept;
   Outcome drive_on();
-  bool gate_open(Operation& operation);  // false: blocked, or failed as the gate's engine has
+  bool gate_open(Operation& operation);  // false: blocked, or this engine failed as the gate's did
   void stop_driving(Calls calls);
   void rest();
   void notify_due();
-  // Behind a failure: returns whether no thread touches buffers any more and nothing completes. The
-  // first thread that may drives then; what had only to wait for signals that are there is
-  // complete, since peers may have ended right behind it, and called it a success.
+  // Returns true if no thread touches buffers any more after a failure, and nothing completes any
+  // more. The first thread that may drive then looks at the operation at the head. If it only had
+  // to wait for signals that have arrived, it is complete, because its peers may have completed it
+  // and returned success.
   bool look_back() noexcept;
   void await_drivers() noexcept;
 
-  // Waiting (wait.cpp). await() waits until the operation is complete, this engine has failed, or
-  // `until_ns`; false only for the last.
+  // The following functions wait (wait.cpp). await() waits until the operation is complete, this
+  // engine has failed, or `until_ns` has passed. It returns false only in the last case.
   bool await(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool await_driving(uint64_t sequence, int64_t until_ns);
   bool poll_blocked();
@@ -208,14 +216,14 @@ class Engine {
   void sleep_blocked(FutexSleeper& sleeper, int64_t ns);
   bool on_our_core(const Blocked& blocked) const;
 
-  // The ends of a wait other than its peer (blocked.cpp): the deadline, lost peers, the failure
-  // board.
+  // The following functions look for what ends a wait other than its peer (blocked.cpp): the
+  // deadline, lost peers, the failure board.
   void check_blocked(Operation& operation) noexcept;
   void look_at_blocked(Operation& operation);
   bool hearsay(const Operation& operation) const;
   std::string missing(const Operation& operation) const;
   std::string awaited_release() const;
-  std::string silence_of(int rank) const;  // for an error's text: empty, or " (suspect: ...)"
+  std::string silence_of(int rank) const;  // text for an error: empty, or " (suspect: ...)"
   // Returns true if a signal that this rank waits for may still come from a rank that has left.
   bool still_under_way(uint64_t sequence);
   void record(recording::Event event, const Fingerprint& what, int peer) {
@@ -232,10 +240,11 @@ class Engine {
   Runner runner_;
   std::atomic<bool> looked_back_{false};  // nothing completes any more
 
-  // The driver's.
-  bool drove_ = false;           // since the transport was last told to rest
+  // Only the driver uses the following members.
+  bool drove_ = false;           // it has driven since it last told the transport to rest
   int64_t no_yields_until_ = 0;  // wait.cpp
-  // polls of the service thread that are left out, now and after the next one in vain (wait.cpp)
+  // The number of polls that the service thread leaves out, now, and after the next poll in vain
+  // (wait.cpp).
   int polls_to_leave_out_ = 0, leaves_out_ = 0;
   uint64_t recorded_blocked_ = 0;  // operation and peer of the last such record
   // The state of still_under_way(): operation and peer, the time of the last look, and how long it

@@ -23,37 +23,39 @@ class Queue;
 
 class EngineFailure final : public InvariantGuard {
  public:
-  // `queue`: that of the engine; whoever is to be notified of its operations is told of a failure.
+  // `queue` is the engine's. Threads that are to be notified of its operations are told of a
+  // failure.
   EngineFailure(const EngineOptions& options, Engine& engine, Queue& queue);
 
-  // The acquire pairs with the release in fail_with(): who sees the failure sees the error.
+  // The acquire pairs with the release in fail_with(): a reader that sees the failure sees the
+  // error.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Status status() const;
-  fsccl_status_t code() const;  // the code of status(); takes no memory
-  // Returns the failure of this engine, its own or one that another rank has published; success
-  // while there is none. Any thread.
+  fsccl_status_t code() const;  // the code of status(); allocates nothing
+  // Returns the failure of this engine, its own or one that another rank has published. Returns
+  // success while there is none. Any thread.
   Status intact();
 
   // Ends this communicator on all ranks with this error. Any thread.
   void fail_all(const Error& error) noexcept;
-  // The same for lack of memory: takes none.
+  // Does the same for lack of memory, and allocates nothing.
   void fail_without_memory() noexcept;
   void broken(const char* rule, const char* file, int line) noexcept override;
   // Takes over a failure that another rank has written to the board. Any thread.
   void look() noexcept;
-  // Rank `rank` was lost: it died, or it left, which is an error only for an operation that waits
-  // for it. `silence`: what is known of that, for the error's text.
+  // Notes that rank `rank` was lost. Either it died, or it left, which is an error only for an
+  // operation that waits for it. `silence` is a text for the error about its silence.
   void lost(int rank, bool left, const std::string& silence) noexcept;
-  // The job says that the rank has left.
+  // Returns true if the job has said that the rank left.
   bool has_left(int rank) const {
     // This load pairs with the store in lost().
     return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 
-  // Lasts until unbind().
+  // Binds two engines until unbind().
   void bind(EngineFailure& part);
   void unbind();
-  // Lasts until disinherit(), which is called as often.
+  // Makes an heir, until disinherit() has been called as often.
   void make_heir(EngineFailure& heir);
   void disinherit(const EngineFailure& heir);
   // Calls visit(engine) for each engine that is bound to this one.
@@ -62,8 +64,8 @@ class EngineFailure final : public InvariantGuard {
     const std::lock_guard lock(bound_mutex_);
     for (EngineFailure* one : bound_) visit(one->engine_);
   }
-  // Returns true if a thread drives this engine or one that is bound to it. While that is so, what
-  // has failed may still touch buffers.
+  // Returns true if a thread drives this engine or one that is bound to it. Such a thread may still
+  // touch buffers of operations that have failed.
   bool being_driven();
 
  private:
@@ -78,7 +80,7 @@ class EngineFailure final : public InvariantGuard {
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;  // protects the error
   Error error_;
-  Error no_memory_;                      // made when there was some
+  Error no_memory_;                      // made in advance, when there was memory
   std::vector<std::atomic<bool>> left_;  // by rank
   std::mutex bound_mutex_;
   std::vector<EngineFailure*> bound_, heirs_;

@@ -1,12 +1,12 @@
-// Knowledge that all ranks have before a call begins of where its buffers lie: whether, as in the
-// last calls, one of them is memory that not every rank can touch. Then a call need not ask first,
-// which takes an exchange (runner.h): it begins with the plan that touches no peer's buffers, and
-// its enter signals say where they are all the same, so that one call in vain is the most it costs
-// when a program goes over to memory of pools.
+// Foresees whether all ranks can touch the buffers of a call, before the call begins. If some rank
+// could not touch a buffer of the last calls, the next call need not ask first, which would take an
+// exchange (runner.h). It begins with the plan that touches no peer's buffers. Its enter signals
+// have the locations of its buffers nevertheless. So if the program changes to memory of pools, at
+// most one call takes the slower plan in vain.
 //
-// Ranks foresee alike: what is counted are the calls of a communicator in their order, of those
-// alone in which every rank hears from every other one before its call ends, and so finds what all
-// others find.
+// All ranks foresee the same. They count the calls of a communicator in their order, and only those
+// in which every rank learns of every other rank's buffers before the call ends, so that all ranks
+// find the same.
 #pragma once
 #include <cstdint>
 
@@ -18,7 +18,7 @@ class Foresight {
   void found(bool unreachable) { in_a_row_ = unreachable ? in_a_row_ + (in_a_row_ < kEnough) : 0; }
 
  private:
-  // programs that use both kinds of memory in turn are better off asking
+  // Programs that use both kinds of memory in turn are faster if they ask.
   static constexpr uint32_t kEnough = 4;
   uint32_t in_a_row_ = 0;
 };

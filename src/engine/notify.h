@@ -1,8 +1,9 @@
 // The notifications of the ends of operations. Operations of an engine complete in the order of
 // their sequence numbers, so the notifications are kept in that order and the engine compares one
 // number: the smallest sequence that is watched. A notification is taken out under the lock and
-// called without, by exactly one thread. Only to add one takes memory: who was promised a call gets
-// it.
+// number: the smallest sequence that is watched. A notification is taken out under the lock and
+// called without it, by exactly one thread. Only adding a notification allocates memory, so one
+// that was added is always called.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,20 +24,20 @@ struct Notification {
 
 class Notifications {
  public:
-  // Somebody watches an operation up to this sequence number. Relaxed: whoever adds one makes sure
-  // that somebody looks again.
+  // Returns true if a notification is due. The load is relaxed, because a thread that adds a
+  // notification makes sure that some thread looks again.
   bool due(uint64_t completed) const { return next_.load(std::memory_order_relaxed) <= completed; }
   void add(uint64_t sequence, Notification notification);
-  // From now on all that are there are due; false when there is none.
+  // Makes all present notifications due. Returns false if there are none.
   bool all_due();
-  // Notifies those up to `completed` of FSCCL_OK and, when `failure` is an error, all others of
-  // that.
+  // Notifies those up to `completed` of FSCCL_OK. If `failure` is an error, notifies all others of
+  // it.
   void notify(uint64_t completed, fsccl_status_t failure);
 
-  // Notifies at once; but a function that becomes due inside another one's call runs in this thread
-  // when that has returned, so that a chain of them needs no stack.
+  // Notifies at once. A function that becomes due inside the call of another one runs in this
+  // thread after that one has returned, so that a chain of them needs no stack.
   static void call(Notification notification, fsccl_status_t status);
-  static bool calling();  // this thread is inside a notification's function
+  static bool calling();  // true if this thread is inside a notification's function
 
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};

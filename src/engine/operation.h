@@ -30,7 +30,8 @@ struct Remote {
   }
 };
 
-// The payload of an enter signal: where this rank's buffers with `address_in_signal` are (plan.h).
+// The payload of an enter signal: the locations of this rank's buffers with `address_in_signal`
+// (plan.h).
 struct Published {
   uint64_t address[2];
   uint32_t arena[2];
@@ -43,14 +44,14 @@ struct Published {
 };
 static_assert(sizeof(Published) == kInlineBytes);
 
-// The memory that a symbolic buffer of the plan is bound to.
+// The memory to which a symbolic buffer of the plan is bound.
 struct Binding {
-  std::byte* base = nullptr;  // this rank's
-  // Symmetric and address_exchanged buffers: by rank, the buffer's address less `table_offset`.
+  std::byte* base = nullptr;  // the address of this rank's buffer
+  // For symmetric and address_exchanged buffers: by rank, the buffer's address less `table_offset`.
   // Null for buffers whose addresses the enter signals have.
   const Remote* table = nullptr;
   uint64_t table_offset = 0;
-  Location location;  // address_in_signal: the location that the enter signal tells peers
+  Location location;  // for address_in_signal: the location that the enter signal carries
 };
 
 // Copies 1 .. kInlineBytes bytes. One to three whole words are copied without a function call.
@@ -71,8 +72,8 @@ inline void copy_inline(void* to, const void* from, uint64_t bytes) {
 }
 
 // The result of the hook `complete`. Hooks run in the driving thread. `complete` runs after the
-// last step, and says whether the operation is over, or goes on with another plan that the hook has
-// given it. A hook that fails calls Engine::fail_all.
+// last step. It says that the operation is over, or that it goes on with another plan that the hook
+// has set. A hook that fails calls Engine::fail_all.
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
@@ -100,7 +101,7 @@ struct OperationSettings {
   bool want_norm = false;
   // The operations of this engine go on between two pieces of a reduction (sums_apart.h).
   class Engine* lets_pass = nullptr;
-  bool dry_run = false;  // signals are real, nothing is moved or reduced
+  bool dry_run = false;  // signals are real, but nothing is moved or reduced
   Stores stores = Stores::cached;
   bool in_cache = false;                       // input and output together fit a core's own cache
   const Milestone* const* releases = nullptr;  // wait_released: the release line of each rank
@@ -116,8 +117,8 @@ struct OperationSettings {
   uint64_t (*code)(Operation&, const Step&, std::byte* slot) = nullptr;
   void* owner = nullptr;
 
-  // The operation begins only when `gate` has reached `gate_position`, which an operation of
-  // another engine does. A thread that waits for this operation drives `gate_engine` up to its
+  // The operation begins only when `gate` has reached `gate_position`. An operation of another
+  // engine makes it do so. A thread that waits for this operation drives `gate_engine` up to its
   // operation `gate_sequence` meanwhile.
   const Milestone* gate = nullptr;
   uint64_t gate_position = 0;
@@ -144,7 +145,7 @@ struct OperationSettings {
   }
 };
 
-// The progress of a plan, and the call that it is for. An operation has a cursor, and so does a
+// The progress of a plan, and the call for which it runs. An operation has a cursor, and so does a
 // small call (small_call.h), which hands its cursor to an operation if it cannot go on by itself.
 struct Cursor {
   const Plan* plan = nullptr;  // must outlive the call
@@ -161,14 +162,14 @@ struct Cursor {
 struct Operation : OperationSettings, Cursor {
   static constexpr size_t kInlineBindings = 4;
 
-  // by buffer of the plan: inline_bindings, or the bindings of a unit
+  // By buffer of the plan. It points to inline_bindings, or to the bindings of a unit.
   const Binding* bindings = nullptr;
-  bool begun = false;       // the driver has come to it
-  int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
+  bool begun = false;       // the driver has begun it
+  int64_t deadline_ns = 0;  // 0: no thread has slept on it yet
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   uint64_t coded_bytes = 0;  // bytes that the last code step has encoded
-  // data that lives as long as the operation, such as its plan and more data of the hooks
+  // Data that lives as long as the operation, such as its plan and further data of the hooks.
   std::shared_ptr<const void> state;
   std::array<uint64_t, 8> context{};  // data of the hooks
 

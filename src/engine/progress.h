@@ -1,6 +1,6 @@
-// Moves on operations that nobody waits for. The service thread visits the engines that have such
-// operations, and sleeps on all the words they are blocked on at once (futex_waitv, Linux 5.16;
-// else in short slices).
+// Moves on operations for which no thread waits. The service thread visits the engines that have
+// such operations. It sleeps on all the words at once on which they are blocked (futex_waitv, Linux
+// 5.16); without that system call it sleeps in short slices.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -14,7 +14,7 @@ namespace fsccl {
 
 class Engine;
 
-// The kernel's struct futex_waitv, which older headers lack.
+// The kernel's struct futex_waitv, which older headers do not have.
 struct FutexWait {
   uint64_t value;
   uint64_t address;
@@ -25,15 +25,14 @@ struct FutexWait {
 class Progress {
  public:
   static Progress& instance();
-  // There will be one engine more to attend to, until it is forgotten: what that needs is allocated
-  // now.
+  // Announces one more engine to attend, until it is forgotten. It allocates now what that needs.
   void expect();
-  // `engine` has an operation that its submitter does not wait for.
+  // Attends `engine`, which has an operation for which its submitter does not wait.
   void attend(Engine* engine);
-  // After it returns the service thread does not touch the engine any more.
+  // Forgets the engine. After the return the service thread does not touch it any more.
   void forget(Engine* engine);
-  // After it returns the service thread sleeps on no word that it slept on before: memory that
-  // failed operations waited in may go.
+  // Waits until the service thread sleeps on no word on which it slept before. After that the
+  // memory in which failed operations waited may be freed.
   void end_old_sleeps();
 
  private:
@@ -45,18 +44,19 @@ class Progress {
   void end_sleep();
 
   std::mutex mutex_;
-  // a visit; who waits for that need not get in between two, which may follow at once
+  // A visit has ended. Visits may follow each other at once, and a thread that waits for the end of
+  // one need not get the mutex between two.
   Condition ended_;
   std::vector<Engine*> engines_;
   size_t expected_ = 0;
   bool visiting_ = false;
   uint64_t visits_ = 0;
-  // The visitor's own; the engines are written under the mutex.
+  // Only the visitor uses the following. It writes the engines under the mutex.
   std::vector<Engine*> visited_;
   std::vector<fsccl_transport_word_t> words_;
   std::vector<FutexWait> entries_;
   int hook_ = -1;
-  uint32_t kicks_ = 0;  // grows at each attend; a futex
+  uint32_t kicks_ = 0;  // a futex that grows at each attend()
   uint32_t sleeping_ = 0;
 };
 

@@ -3,8 +3,8 @@
 // operations that were submitted, and `done_` the number of those that completed.
 //
 // One thread at a time submits, because the API requires this. The submitter alone writes `tail_`.
-// Any thread may drive, which is to run operations, but one at a time: the driver is the thread
-// that has set the flag `driving_`. The driver alone writes `done_`.
+// Any thread may drive, which means to run operations, but only one at a time: the driver is the
+// thread that has set the flag `driving_`. The driver alone writes `done_`.
 //
 // There is one exception. If the ring is empty and the flag is clear, the submitter runs a small
 // call (small_call.h) and then advances both counters without setting the flag, because setting it
@@ -30,15 +30,16 @@ class Queue {
   Queue(const Queue&) = delete;
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
-  // The acquire of reached() pairs with the release in complete(): who sees that an operation is
-  // complete sees what it did.
+  // The acquire of reached() pairs with the release in complete(): a reader that sees that an
+  // operation is complete sees what it did.
   uint64_t completed() const { return done_.reached(); }
   uint64_t under_way() const {
-    // pairs with the release in submit(): who sees an operation sees what its submitter wrote to it
+    // This load pairs with the release in submit(): a reader that sees an operation sees what its
+    // submitter wrote to it.
     const uint64_t tail = tail_.load(std::memory_order_acquire), done = completed();
     return tail > done ? tail - done : 0;
   }
-  // For the submitter: nothing is under way and nobody drives.
+  // Returns true if nothing is under way and no thread drives. Only the submitter calls this.
   bool idle() const {
     // This load pairs with the release in leave().
     return done_.reached() == tail_.load(std::memory_order_relaxed) &&
@@ -46,7 +47,7 @@ class Queue {
   }
   const Milestone* milestone() const { return &done_; }
 
-  // The place of an operation that the submitter is about to fill. The ring has room for it.
+  // Returns the place of an operation that the submitter is about to fill. The ring must have room.
   Operation& place(uint64_t sequence, const OperationSettings& settings,
                    const Fingerprint& fingerprint) {
     FSCCL_INVARIANT(guard_, sequence - completed() <= kRing);
@@ -60,8 +61,8 @@ class Queue {
     op.deadline_ns = 0;
     return op;
   }
-  // The operation may be driven from now on. `seen`: the store comes before what this thread loads
-  // next, in the order that all threads see.
+  // Lets the operation be driven from now on. With `seen` all threads see this store before the
+  // later loads of this thread.
   enum class Order : uint8_t { release, seen };
   void submit(uint64_t sequence, Order order) {
     FSCCL_INVARIANT(guard_, sequence == submitted() + 1);
@@ -72,9 +73,9 @@ class Queue {
       tail_.store(sequence, std::memory_order_release);
   }
 
-  // The operation that runs next, or is running.
+  // Returns the operation that runs next, or is running.
   Operation& head() { return ring_[(completed() + 1) % kRing]; }
-  // The operation at the head is over; returns its number. For the driver.
+  // Ends the operation at the head and returns its number. Only the driver calls this.
   uint64_t complete() {
     const uint64_t number = completed() + 1;
     done_.reach(number);
@@ -90,9 +91,9 @@ class Queue {
   bool driven() const { return driving_.load(std::memory_order_acquire); }
   // The release pairs with the acquires in try_drive(), driven() and idle().
   void leave() { driving_.store(false, std::memory_order_release); }
-  // A thread that found another one driving notes that it went away; the driver takes the note when
-  // it leaves. The note may be missed when the two race: then the service thread's next look, at
-  // most 10 ms later, moves the operations on.
+  // A thread that finds another one driving and goes away leaves a note. The driver takes the note
+  // when it leaves. If the two race, the note may be missed. The next visit of the service thread,
+  // at most 10 ms later, then moves the operations on.
   void note_missed() { missed_.store(true, std::memory_order_relaxed); }
   bool take_missed() {
     if (!missed_.load(std::memory_order_relaxed)) [[likely]]

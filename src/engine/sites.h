@@ -1,7 +1,7 @@
 // Call sites of the operations of an engine (fsccl_comm_set_site). The key of the site is part of
 // the fingerprint's history, so two ranks that issue operations of different sites find out when
 // they compare their fingerprints. The keys of the last operations are kept for the error's text.
-// The thread that submits writes; a thread that drives an operation reads the key of it after it
+// The thread that submits writes the keys. A thread that drives an operation reads its key after it
 // has seen that the operation was submitted.
 #pragma once
 #include <array>
@@ -15,14 +15,14 @@ class Sites {
  public:
   void set(uint64_t key) { key_ = key; }
   uint64_t key() const { return key_; }
-  // Marks an operation that is submitted now and has its sequence number. A message between two
-  // ranks has no site: who sends and who receives are at different places of the program.
+  // Marks an operation that is being submitted and has its sequence number. A message between two
+  // ranks has no site, because its sender and its receiver are at different places of the program.
   void mark(Fingerprint& what) {
     const uint64_t key = what.op == OpCode::send ? 0 : key_;
     kept_[what.sequence % kKept] = key;
     what.history ^= key;
   }
-  // The key of an operation that is in flight, or whose peers have not all been compared.
+  // Returns the key of an operation that is in flight, or that was not compared with all peers yet.
   uint64_t of(uint64_t sequence) const { return kept_[sequence % kKept]; }
 
  private:

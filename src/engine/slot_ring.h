@@ -1,11 +1,11 @@
-// Places the slots of one tick after another in the ranks' rings: alike on all ranks,
-// for they run the same rounds. A slot's bytes are used again kTickWindow ticks later at the
-// earliest (tick_window.h), for a ring is as long as kTickWindow + 2 of its largest slots: one more
-// for what is left over at its end, one for overlap.
+// Places the slots of one tick after another in the ranks' rings. The places are the same on all
+// ranks, because all ranks run the same rounds. The bytes of a slot are used again kTickWindow
+// ticks later at the earliest (tick_window.h). For this a ring is as long as kTickWindow + 2 of its
+// largest slots: one more for the bytes that are left over at its end, and one for overlap.
 //
-// Where rings are mirrors, small slots go round in a short ring of their own at the beginning: what
-// comes from a network lands in caches and on pages that are there, and not, one small slot after
-// another, all over memory for the largest.
+// If rings are mirrors, small slots go round in a short ring of their own at the beginning. So
+// bytes from a network arrive in caches and on pages that exist. In the large ring small slots
+// would go, one after another, over all the memory for the largest ones.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -17,14 +17,15 @@ namespace fsccl {
 class SlotRing {
  public:
   SlotRing() = default;
-  // `small_apart`: as much of the ring as the largest slots leave over is for small ones.
+  // With `small_apart`, small slots get the part of the ring that is left over by the largest
+  // slots.
   SlotRing(size_t ring_bytes, size_t slot_bytes, bool small_apart)
       : most_small_(small_apart ? (ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes) / kLine * kLine
                                 : 0),
         end_{ring_bytes, FSCCL_TRANSPORT_SLOTS * most_small_},
         at_{end_[1], 0} {}
 
-  // The place of the next slot.
+  // Returns the place of the next slot.
   size_t next(size_t bytes) {
     const bool small = bytes <= most_small_;
     size_t& at = at_[small];
@@ -37,8 +38,8 @@ class SlotRing {
  private:
   static constexpr size_t kLine = 64;
   size_t most_small_ = 0;
-  std::array<size_t, 2> end_{},
-      at_{};  // for all other slots, and for the small ones, which come first
+  // [0] is for all other slots, [1] for the small ones, which come first in the ring.
+  std::array<size_t, 2> end_{}, at_{};
 };
 
 }  // namespace fsccl

@@ -6,9 +6,9 @@
 // program, and a gather that is issued behind a reduction does not wait for its sums.
 //
 // Only units' gathers and reductions begin before such sums are there. Every other operation may
-// read what the sums write, and begins behind the sums that were submitted before it.
+// read what the sums write, so it begins after the sums that were submitted before it.
 //
-// One thread at a time submits (queue.h), and adds reductions. Any thread asks for them.
+// One thread at a time submits (queue.h), and adds reductions. Any thread may ask for them.
 #pragma once
 #include <array>
 #include <atomic>
@@ -27,25 +27,26 @@ inline bool goes_ahead_of_sums(OpCode op) {
 
 class SumsApart {
  public:
-  // The engine that makes the sums; null: there is none. It lives longer than the questions.
-  // Pairs with the store in set_engine().
+  // Returns the engine that makes the sums, or null. It lives longer than this object is used. The
+  // load pairs with the store in set_engine().
   Engine* engine() const { return engine_.load(std::memory_order_acquire); }
-  // Pairs with the load in engine(): whoever sees the engine sees it made.
+  // The store pairs with the load in engine(): a reader that sees the engine sees all of it.
   void set_engine(Engine* engine) { engine_.store(engine, std::memory_order_release); }
 
-  // The operation `number` of the communicator is a reduction. Its sums are the operation `sums` of
-  // the other engine, which is submitted next, and give slots back at `position`; 0: none.
+  // Notes that the operation `number` of the communicator is a reduction. Its sums are the
+  // operation `sums` of the other engine, which is submitted next. They give slots back at
+  // `position` (0: none).
   void add(uint64_t number, uint64_t sums, uint64_t position) {
     Reduction& to = ring_[sums % Queue::kRing];
-    // The stores pair with the loads in sums_of() and in frees(): whoever sees one of them sees the
-    // stores before it, so the place has no number while its other words change.
+    // The stores pair with the loads in sums_of() and in frees(): a reader that sees one of them
+    // sees the stores before it, so the place has no number while its other words change.
     to.number.store(0, std::memory_order_release);
     to.sums.store(sums, std::memory_order_release);
     to.position.store(position, std::memory_order_release);
     to.number.store(number, std::memory_order_release);
   }
-  // Returns the number of the sums of this operation. 0: it has none, or they are over, since the
-  // ring has room for all that can be under way.
+  // Returns the number of the sums of this operation. 0: it has none, or they are over, because the
+  // ring has room for all sums that can be under way.
   uint64_t sums_of(uint64_t number) const {
     // The loads pair with the stores in add(). The number is read again, since the place may have
     // been given to another reduction meanwhile.
@@ -56,8 +57,8 @@ class SumsApart {
     }
     return 0;
   }
-  // A rank has released what it held before `reached`, and not yet all of what it held before
-  // `wanted`. Returns the first reduction in between that gives slots back; 0: there is none.
+  // A rank has released all bytes up to the position `reached`, and an operation waits for
+  // `wanted`. Returns the first reduction in between that gives slots back, or 0 if there is none.
   uint64_t frees(uint64_t reached, uint64_t wanted) const {
     uint64_t first = UINT64_MAX, number = 0;
     // The loads pair with the stores in add().

@@ -37,7 +37,7 @@ class TickWindow {
     Fingerprint fingerprint;
   };
 
-  // `checksums`: each slot has a table of checksums behind it (checksums.h).
+  // `checksums` says that each slot has a table of checksums behind it (checksums.h).
   TickWindow(uint32_t first_tick, bool checksums, InvariantGuard& guard)
       : guard_(guard),
         checksums_(checksums),
@@ -47,7 +47,7 @@ class TickWindow {
         told_(first_tick - 1),
         placed_(first_tick - 1) {}
 
-  // The tick at which the next operation begins.
+  // Returns the tick at which the next operation begins.
   uint32_t next_tick() const { return next_tick_; }
   void set_next_tick(uint32_t tick) {
     FSCCL_INVARIANT(guard_, static_cast<int32_t>(tick - next_tick_) >= 0);
@@ -55,7 +55,7 @@ class TickWindow {
   }
 
   // Returns true if a round that ends before `end_tick` may begin, because the peers have left the
-  // rounds whose slots and lines it reuses. Else rounds up to end_tick - kTickWindow must be
+  // rounds whose slots and lines it reuses. Otherwise rounds up to end_tick - kTickWindow must be
   // confirmed first.
   bool may_begin(uint32_t end_tick) const {
     return static_cast<int32_t>(oldest_in_use_ - (end_tick - kTickWindow)) >= 0;
@@ -66,7 +66,8 @@ class TickWindow {
   Round* next_to_confirm(uint32_t tick);
   // Confirms the round that next_to_confirm() has returned: every peer was seen to enter it.
   void confirm();
-  // Every peer was seen to enter the round that began at `tick`. No later round is pending.
+  // Notes that every peer was seen to enter the round that began at `tick`. No later round is
+  // pending.
   void all_entered(uint32_t tick) {
     FSCCL_INVARIANT(guard_, static_cast<int32_t>(tick - oldest_in_use_) >= 0);
     oldest_in_use_ = tick;
@@ -85,13 +86,13 @@ class TickWindow {
   // Quiet rounds. A round is quiet if the plan is quiet and not too many rounds before it were
   // quiet.
   bool quiet(const Plan& plan, uint32_t tick) const { return heard_.quiet(plan, tick); }
-  // In the round of this tick every rank signals, and so tells its call.
+  // Notes that in the round of this tick every rank signals, and so tells what it calls.
   void heard(uint32_t tick) {
     heard_.tick = tick;
     unheard_ = 0;
   }
-  // In this round some ranks did not signal, so the call becomes part of the history of later
-  // calls.
+  // Notes that in this round some ranks did not signal. The call becomes part of the history of
+  // later calls.
   void unheard(const Fingerprint& what);
   uint64_t unheard_history() const { return unheard_; }
   // Returns the sequence number of the first call in the history of this one that was not compared
@@ -100,8 +101,8 @@ class TickWindow {
     return unheard_first_ < mine.sequence && mine.sequence <= unheard_last_ + 1 ? unheard_first_
                                                                                 : 0;
   }
-  // Returns true the first time that it is called for a tick: this rank then signals in the quiet
-  // round of this tick after all.
+  // Returns true if it is called for this tick for the first time. This rank then signals in the
+  // quiet round of this tick after all.
   bool tell_once(uint32_t tick) {
     if (told_ == tick) return false;
     told_ = tick;
@@ -110,7 +111,7 @@ class TickWindow {
 
   // Slots. The ring's sizes come from the transport once the channel is open.
   void set_ring(const SlotRing& ring) { ring_ = ring; }
-  // Places the slots of the round that begins at `tick`; returns whether it has any.
+  // Places the slots of the round that begins at `tick`. Returns true if it has any.
   bool place(const Plan& plan, uint32_t tick) {
     placed_ = tick;
     return next_slots(plan, &ring_, &slot_at_);
