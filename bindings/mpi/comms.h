@@ -17,9 +17,9 @@ struct Comm {
   fsccl_comm_t comm = nullptr;
   int rank = -1;  // known from MPI_Init on, unless MPI_Init has failed
   int size = 0;
-  std::string failed;  // why there is no communicator, or ""; read it after await()
-  std::mutex issue;    // held while an operation is issued, because one thread at a time may
-  bool told = false;   // its first error was written to stderr; written under `issue`
+  std::string failed;         // why there is no communicator, or ""; read it after await()
+  std::mutex issue;           // held while an operation is issued, because one thread at a time may
+  bool told = false;          // its first error was written to stderr; written under `issue`
   std::once_flag is_awaited;  // await() waits once
 };
 

@@ -156,7 +156,7 @@ Completion located(Operation& op) {
     }
     run.bindings[buffer].table = &run.remotes[buffer * ranks];
   }
-  // not before: without one, an operation whose steps are over has completed
+  // This comes last: an operation without a `complete` is complete when its steps are done.
   op.complete = nullptr;
   return Completion::again;
 }

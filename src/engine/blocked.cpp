@@ -12,7 +12,8 @@ namespace {
 // 1.4 s.
 constexpr int64_t kUnderWayNs = 2'000'000'000;
 constexpr int64_t kLongestLookNs = 20'000'000;  // between two looks; more counts as so much
-// A rank that waits for another one itself tells of it before those that wait for others' word.
+// In a plan in which ranks pass on what they received, a rank may wait for a peer that itself waits
+// for a third rank. It gives the peer so much longer, so that the peer reports the late rank first.
 constexpr int64_t kHearsayNs = 100'000'000;
 
 }  // namespace
@@ -35,7 +36,7 @@ void Engine::record_blocked() {
   options_.recorder->look_at_clock();
 }
 
-// The rank that the operation waits for may have entered, and wait for another one itself.
+// Returns true if the peer that the operation waits for may itself wait for another rank.
 bool Engine::hearsay(const Operation& op) const {
   return op.begun && op.plan->relayed && op.step < op.plan->steps.size() &&
          op.plan->steps[op.step].tick > 0;
@@ -48,7 +49,7 @@ std::string Engine::missing(const Operation& op) const {
   if (hearsay(op))
     return fmt::format("{}{}, or one that it waits for", known_as(runner_.blocked().peer),
                        silence_of(runner_.blocked().peer));
-  // Behind its last step it waits for what calls before it left for later.
+  // If all its steps are done, it waits for signals that earlier calls did not wait for.
   const Step step = op.step < op.plan->steps.size() ? op.plan->steps[op.step] : Step{};
   const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
   int listed = 0;

@@ -2,14 +2,15 @@
 // few nanoseconds an event and is always on. With FSCCL_TRACE_DIR the ring is a file there, which
 // outlives the process however that ends; else memory, which fsccl_trace_dump() writes out.
 //
-// Any thread records, without a lock: a record's number is taken from a counter, its place is taken
-// by an exchange of its last word, which is written last. So who reads that word before and after
-// the others has a whole record, or knows that it has none. An event whose place somebody still
-// writes who is a whole ring behind is left out. The table of communicators has a lock.
+// Any thread records, without a lock. It takes a record's number from a counter, and takes the
+// record's place by an exchange of the place's last word, which it writes last. A reader that reads
+// this word before and after the others therefore has a complete record, or knows that it has none.
+// If another thread, which is a whole ring behind, still writes in that place, the event is left
+// out. The table of communicators has a lock.
 //
-// Operations that are done at once are over in less time than the two locked instructions of this
-// take just behind a signal, since they wait until that is out. So each communicator has a ring of
-// its own for them, which one thread at a time writes.
+// These two locked instructions wait until earlier stores are visible. Just after a signal that
+// takes longer than a whole small operation. So each communicator has a ring of its own for
+// operations that complete at once; one thread at a time writes it, without locked instructions.
 #pragma once
 #include <atomic>
 #include <bit>
@@ -113,14 +114,15 @@ class Recorder {
   // A place whose last word says that it is being written.
   static void fill(recording::Words& to, recording::Event event, uint16_t communicator,
                    const Fingerprint& what, int peer, uint64_t count, uint64_t round) {
-    // By shifts: made of bytes in memory, a word would wait for them.
+    // The words are made by shifts. If they were assembled from bytes in memory, loading a word
+    // would wait for the stores of its bytes.
     const uint64_t whose = static_cast<uint32_t>(what.sequence) | uint64_t(uint32_t(peer)) << 32;
     const uint64_t which = communicator | uint64_t(event) << 16 | uint64_t(what.op) << 24 |
                            uint64_t{what.dtype} << 32 | uint64_t{what.kind} << 40 |
                            uint64_t{recording::stamp_of(round)} << 48;
     // Each of these stores pairs with the load of the same word in whole_record().
-    // A recording::Record. Each released: who reads one of these words also sees, afterwards, that
-    // the last is being written.
+    // The words of a recording::Record. Each store is a release, so a reader that has seen one of
+    // these words sees, when it then reads the last word, that the record is being written.
     std::atomic_ref(to[0]).store(ticks(), std::memory_order_release);
     std::atomic_ref(to[1]).store(count, std::memory_order_release);
     std::atomic_ref(to[2]).store(whose, std::memory_order_release);

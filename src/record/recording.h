@@ -113,7 +113,7 @@ inline constexpr size_t file_bytes(uint32_t records) {
 }
 static_assert(sizeof(Header) <= kNextAt);
 
-// The file as JSON (its form: fsccl_trace_read in fsccl.h).
+// The file as JSON (fsccl_trace_read in fsccl/insight.h describes its form).
 Result<std::string> read(const std::string& path);
 
 }  // namespace fsccl::recording

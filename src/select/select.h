@@ -45,7 +45,7 @@ struct Selection {
   // The predicted time of a call that may be alone or one of many in a row, for buffers outside of
   // pools.
   double ns = 0;
-  std::string why;  // the reason of the choice; filled only for callers that consider it
+  std::string why;  // the reason of the choice; only if the caller asked for the candidates
 };
 
 struct Candidate {

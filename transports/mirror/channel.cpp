@@ -17,13 +17,15 @@ namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
-// share of a slot by which the ring is longer, for small slots (transport.h)
+// The ring is longer by this part of a slot for each slot: that room is for small slots
+// (transport.h).
 constexpr size_t kSmallPart = 16;
-// one of each rank: what a channel of many ranks takes is ten times as much
+// One slot of each rank takes so much in all. A channel of many ranks takes ten times as much,
+// because its rings hold ten slots a rank.
 constexpr size_t kSlotsBytes = 4u << 20;
 constexpr int32_t kLate = 1 << 20;  // ticks
 constexpr int kTellAll = 64;  // number of ranks up to which a failing rank tells all others itself
-// for the job to say that a rank died whose connection broke
+// When a connection has broken, the channel waits so long for the job to say that the rank died.
 constexpr int64_t kVerdictNs = 300'000'000;
 
 fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer,

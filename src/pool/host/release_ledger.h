@@ -38,7 +38,8 @@ class ReleaseLedger {
   void done(uint64_t position);
   // Marks the position that was opened last as done; the thread that opened it calls this. No later
   // position can be done yet, so if all earlier positions are done, no other thread writes the
-  // line. A reader of the line sees the writes of other threads before their own positions.
+  // line. A rank that reads the new position also sees what other threads did before they marked
+  // earlier ones: they stored these in the line afterwards, and released() has loaded that here.
   void done_last() {
     if (released() + 1 != opened_) [[unlikely]]
       return done(opened_);

@@ -1,6 +1,7 @@
 // A unit on host memory. Slots, plans, the storage of shards and the tables of peers' slots are
-// made once, when the unit is created. A step then only takes slots, binds offsets and submits
-// operations; unit_step.cpp and unit_reduce.cpp have the calls of a step.
+// made when the unit is created; a reduction of some of the gradients gets its plan when it is
+// first called. A step then only takes slots, binds offsets and submits operations; unit_step.cpp
+// and unit_reduce.cpp have the calls of a step.
 //
 // A unit by parameter has a slot for each of its parameters and gradients. unshard takes all slots
 // of parameters, with one gather; release() gives one of them back early; grad() takes the slot of
