@@ -1,5 +1,6 @@
 #include "comm/list.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/count_text.h"
@@ -108,11 +109,14 @@ Completion next_bucket(Operation& op) {
   return Completion::again;
 }
 
-// A buffer of each rank, as this one reaches it. False: it cannot.
+// Says how this rank reaches a buffer of `rank`. Returns false if it cannot.
 bool reach(const Run& run, int rank, const Location& location, uint64_t bytes, Remote* remote) {
   if (location.arena == kNowhere) return true;
   if (rank == run.engine.rank()) return true;
-  // one process
+  if (location.arena == kPrivate && !run.engine.one_process()) {
+    remote->address = location.address;
+    return true;
+  }
   if (location.arena == kPrivate) remote->mapped = reinterpret_cast<std::byte*>(location.address);
   if (location.arena >= kFirstArena)
     remote->mapped = run.engine.options().arenas->resolve(location, bytes);
@@ -122,12 +126,14 @@ bool reach(const Run& run, int rank, const Location& location, uint64_t bytes, R
 Completion located(Operation& op) {
   Run& run = *static_cast<Run*>(op.owner);
   const auto ranks = static_cast<size_t>(run.engine.ranks());
-  bool direct = true;
-  for (const Location& location : run.all)
-    direct &= location.arena != kPrivate || run.engine.one_process();
+  const bool somewhere_private =
+      !run.engine.one_process() &&
+      std::any_of(run.all.begin(), run.all.end(),
+                  [](const Location& location) { return location.arena == kPrivate; });
   op.bindings = run.bindings.data();
-  op.plan = direct ? &run.kept->direct : &run.kept->buckets[0];
-  if (!direct) {
+  op.plan = somewhere_private ? &run.kept->read : &run.kept->direct;
+  if (op.plan->steps.empty()) {
+    op.plan = &run.kept->buckets[0];
     op.complete = next_bucket;
     return Completion::again;
   }
@@ -169,15 +175,39 @@ OpCode op_code(ListKind kind) {
                                             : OpCode::broadcast_list;
 }
 
+namespace {
+
+// Returns true if reading private memory by the system takes less time than slots do, as two ranks
+// predict that stand for all. All ranks come to the same result.
+bool reading_pays(const ListShape& shape, uint64_t slot_bytes, const SelectOptions& options) {
+  if (!options.costs.can_read || shape.ranks == 1) return false;
+  if (options.always_read) return true;
+  ListShape first = shape, second = shape;
+  first.rank = shape.root;
+  second.rank = (shape.root + 1) % shape.ranks;
+  const std::vector<Plan> slots_of_first = list_slots(first, slot_bytes),
+                          slots_of_second = list_slots(second, slot_bytes);
+  double slots_ns = 0;
+  for (size_t k = 0; k < slots_of_first.size(); k++)
+    slots_ns += price({slots_of_first[k], slots_of_second[k]}, options.costs, false).ns;
+  return price({list_read(first), list_read(second)}, options.costs, true).ns < slots_ns;
+}
+
+}  // namespace
+
 std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, uint64_t hash,
-                                                        const Engine& engine) {
+                                                        Collectives& collectives) {
   for (auto [found, end] = kept_lists_.equal_range(hash); found != end; ++found)
     if (same(found->second->shape, call)) return found->second;
   if (kept_lists_.size() >= kMostKept) kept_lists_.clear();
   auto kept = std::make_shared<KeptList>();
+  const Engine& engine = collectives.engine();
   kept->shape = shape_of(call, engine);
   kept->direct = list_direct(kept->shape);
   kept->buckets = list_slots(kept->shape, engine.slot_bytes());
+  if (!engine.only_slots() &&
+      reading_pays(kept->shape, engine.slot_bytes(), collectives.options().select))
+    kept->read = list_read(kept->shape);
   for (size_t t = 0; t < call.count; t++)
     kept->bytes.push_back({kept->shape.send_bytes(t), kept->shape.recv_bytes(t)});
   count_bytes(kept->direct, &kept->bytes_read, &kept->bytes_written);
@@ -191,7 +221,8 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
   if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call))
     return hierarchy->run(call, wait, state);
   const uint64_t hash = hash_of(call, parts_of(call, engine));
-  auto run = std::make_shared<Run>(Run{engine, kept_list(call, hash, engine), {}, {}, {}, {}, {}});
+  auto run =
+      std::make_shared<Run>(Run{engine, kept_list(call, hash, collectives), {}, {}, {}, {}, {}});
   const Lists::KeptList& kept = *run->kept;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
   const bool one_slot = kept.buckets.size() == 1 && kept.buckets[0].ticks == 1;

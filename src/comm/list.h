@@ -1,6 +1,7 @@
 // The list forms: many tensors in one operation. If all of them fit a slot, they travel packed, in
 // one exchange. Otherwise the ranks first exchange where their buffers are, so that all know
-// whether the bytes can go straight between the buffers or must go through slots. If slots are
+// whether the bytes can go straight between the buffers. If some buffer is private memory, peers
+// read it by the system, or the bytes go through slots, whichever takes less time. If slots are
 // mirrored (plan.h), bytes always go through slots.
 #pragma once
 #include "comm/collective.h"
@@ -34,6 +35,9 @@ class Lists {
     ListShape shape;
     Plan direct;
     std::vector<Plan> buckets;
+    // The plan that runs instead of `direct` if some buffer is private memory. It has no steps if
+    // the buckets run then.
+    Plan read;
     // The sizes of the send and the recv buffer of each tensor.
     std::vector<std::pair<uint64_t, uint64_t>> bytes;
     uint64_t bytes_read = 0, bytes_written = 0;
@@ -43,7 +47,7 @@ class Lists {
  private:
   static constexpr size_t kMostKept = 256;
   std::shared_ptr<const KeptList> kept_list(const ListCall& call, uint64_t hash,
-                                            const Engine& engine);
+                                            Collectives& collectives);
   std::unordered_multimap<uint64_t, std::shared_ptr<const KeptList>> kept_lists_;
 };
 

@@ -34,12 +34,13 @@ uint64_t received_size(const ListShape& shape, size_t t) {
   return dtype_size(shape.tensors[t].received);
 }
 
-// Adds this rank's copies of a broadcast. The bytes have `ranks` equal shares. The root pushes the
-// last share to every other rank, and each of these pulls the other shares from the root.
-void broadcast_share(Builder& build, const ListShape& shape) {
+// Adds this rank's copies of a broadcast. The bytes have `ranks` equal shares. If the root pushes,
+// it pushes the last share to every other rank, and each of these pulls the other shares from the
+// root. Otherwise they pull all shares.
+void broadcast_share(Builder& build, const ListShape& shape, bool pushes) {
   uint64_t bytes = 0, at = 0;
   for (size_t t = 0; t < shape.tensors.size(); t++) bytes += shape.recv_bytes(t);
-  const uint64_t pulled = bytes - bytes / static_cast<uint64_t>(shape.ranks);
+  const uint64_t pulled = pushes ? bytes - bytes / static_cast<uint64_t>(shape.ranks) : bytes;
   for (size_t t = 0; t < shape.tensors.size(); t++) {
     const uint64_t size = size_of(shape, t), count = shape.whole(t), line = 64 / size;
     const uint64_t begin = at, end = at + count * size;
@@ -216,14 +217,17 @@ uint64_t ListShape::recv_bytes(size_t t) const {
          dtype_size(tensors[t].received);
 }
 
-Plan list_direct(const ListShape& shape) {
-  Builder build(std::string(name_of(shape.kind)) + "_direct", shape.rank, shape.ranks,
+namespace {
+
+// Moves all bytes between the buffers, in one copy.
+Plan list_in_one_copy(const ListShape& shape, const char* name, bool pushes) {
+  Builder build(std::string(name_of(shape.kind)) + name, shape.rank, shape.ranks,
                 shape.ranks > 1 ? 2 : 1);
   add_buffers(build, shape, true);
   build.signal(0);
   if (shape.kind == ListKind::all_gather) own_parts(build, shape);
   build.wait_all(0);
-  if (shape.kind == ListKind::broadcast) broadcast_share(build, shape);
+  if (shape.kind == ListKind::broadcast) broadcast_share(build, shape, pushes);
   for (size_t t = 0; t < shape.tensors.size(); t++) {
     const uint64_t size = size_of(shape, t);
     const fsccl_dtype_t dtype = shape.tensors[t].dtype;
@@ -242,6 +246,11 @@ Plan list_direct(const ListShape& shape) {
   build.wait_all(1);
   return build.take();
 }
+
+}  // namespace
+
+Plan list_direct(const ListShape& shape) { return list_in_one_copy(shape, "_direct", true); }
+Plan list_read(const ListShape& shape) { return list_in_one_copy(shape, "_read", false); }
 
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
   // The root of a broadcast packs pieces as well, so its buckets are no larger.

@@ -1,8 +1,10 @@
 // Collectives over a list of tensors as one operation: ranks signal once when they enter and once
 // when they leave, whatever the number of tensors. Tensor t has the buffers 2t (send) and 2t + 1
-// (recv); a broadcast has only recv. There are two algorithms:
+// (recv); a broadcast has only recv. There are three algorithms:
 //   list_direct   Ranks read and write each other's buffers, whose addresses were exchanged before
 //                 (`address_exchanged`).
+//   list_read     Ranks only read each other's buffers. It is for private memory, which the system
+//                 reads.
 //   list_slots    Bytes go through slots, in a series of plans. Each plan fills a slot, or in an
 //                 all-gather several slots, with a bucket each: pieces of as many tensors as fit.
 //                 Small tensors thus travel packed.
@@ -19,7 +21,7 @@ enum class ListKind : uint8_t { all_gather, reduce_scatter, broadcast };
 struct ListShape {
   ListKind kind{};
   int rank = 0, ranks = 1, root = 0;
-  bool mirrored = false;  // slots are mirrored (plan.h), so list_direct cannot be used
+  bool mirrored = false;  // slots are mirrored (plan.h), so only list_slots can be used
   struct Tensor {
     fsccl_dtype_t dtype = FSCCL_UINT8;
     std::vector<uint64_t> counts;    // elements of each rank's part; broadcast: one count for all
@@ -40,6 +42,7 @@ struct ListShape {
 };
 
 Plan list_direct(const ListShape& shape);
+Plan list_read(const ListShape& shape);
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes);
 
 }  // namespace fsccl

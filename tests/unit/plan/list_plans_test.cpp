@@ -98,11 +98,13 @@ ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
   return shape;
 }
 
-Status verify_list(ListShape shape, bool direct, const std::vector<Alias>& aliases) {
+// `in_one_copy` is list_direct, list_read, or null for slots.
+Status verify_list(ListShape shape, Plan (*in_one_copy)(const ListShape&),
+                   const std::vector<Alias>& aliases) {
   std::vector<Plan> plans;
   for (shape.rank = 0; shape.rank < shape.ranks; ++shape.rank) {
-    if (direct) {
-      plans.push_back(list_direct(shape));
+    if (in_one_copy) {
+      plans.push_back(in_one_copy(shape));
       continue;
     }
     uint64_t bytes = 4096;  // as little as gives no more buckets than a plan has ticks
@@ -114,6 +116,8 @@ Status verify_list(ListShape shape, bool direct, const std::vector<Alias>& alias
   return verify(plans, expect_list(shape), aliases);
 }
 
+constexpr Plan (*kSlots)(const ListShape&) = nullptr;
+
 class Lists : public ::testing::TestWithParam<ListKind> {};
 
 TEST_P(Lists, AreProved) {
@@ -123,11 +127,11 @@ TEST_P(Lists, AreProved) {
     for (int round = 0; round < 40; ++round) {
       ListShape shape = random_list(GetParam(), ranks, random);
       const std::vector<Alias> aliases = round % 2 ? in_place(shape, random) : std::vector<Alias>{};
-      for (const bool direct : {true, false})
+      for (Plan (*const in_one_copy)(const ListShape&) : {&list_direct, &list_read, kSlots})
         for (const bool mirrored : {false, true}) {
-          if (direct && mirrored) continue;
+          if (in_one_copy != kSlots && mirrored) continue;
           shape.mirrored = mirrored;
-          const Status status = verify_list(shape, direct, aliases);
+          const Status status = verify_list(shape, in_one_copy, aliases);
           ASSERT_TRUE(status.ok()) << ranks << " ranks, round " << round
                                    << (mirrored ? ", mirrored: " : ": ") << status.text();
         }
