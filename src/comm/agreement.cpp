@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int kFew = 8;  // ranks who all tell each other
+constexpr int kFew = 8;  // so many ranks tell each other directly
 
 struct Terms {
   int64_t eager_bytes;
@@ -21,10 +21,10 @@ struct Terms {
 };
 static_assert(std::has_unique_object_representations_v<Terms>);
 
-// In log steps.
+// The message of a barrier by dissemination.
 struct Alike {
   uint64_t terms;  // a hash
-  uint8_t yes;     // among all ranks that the sender has heard from
+  uint8_t yes;     // all ranks of which the sender knows have these terms and can begin
 };
 
 const char* text_of(uint8_t single_copy) {
@@ -74,7 +74,7 @@ Result<Told> told_by(const Startup& startup, int peer, uint32_t tick) {
 
 // Returns true if all ranks have the same terms and can begin. This is a barrier by dissemination,
 // so each rank sends only as many messages as the logarithm of the number of ranks. The answer is
-// the same on all ranks, because each has heard of every other in the end.
+// the same on all ranks, because each of them knows of all others in the end.
 Result<bool> all_alike(const Startup& startup, const Terms& terms, uint32_t tick) {
   Alike mine{hash_of({reinterpret_cast<const char*>(&terms), sizeof terms}),
              terms.unprepared ? uint8_t{0} : uint8_t{1}};
@@ -106,7 +106,8 @@ Status agree_to_begin(const Startup& startup, const Config& mine, Status prepare
              startup.known_as(peer), name, theirs, startup.known_as(startup.rank), own),
         peer);
   };
-  // To the end also after a difference: nobody leaves before all have told.
+  // This goes on after a difference, because no rank may leave before all ranks have told their
+  // terms.
   for (int peer = 0; peer < startup.ranks; peer++) {
     if (peer == startup.rank) continue;
     FSCCL_ASSIGN(const Terms theirs, told_by<Terms>(startup, peer, at));

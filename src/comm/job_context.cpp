@@ -26,9 +26,9 @@ std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
 
-constexpr int64_t kLookNs = 250'000'000;  // between looks at the clock for a recording in a file
+constexpr int64_t kLookNs = 250'000'000;  // between two times that a recording in a file notes
 constexpr const char* kMakes = "make a communicator";
-constexpr uint8_t kShortOfDescriptors = 2;  // in place of Facts::unreadable
+constexpr uint8_t kShortOfDescriptors = 2;  // a value of Facts::unreadable
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
   auto context = std::make_shared<JobContext>();
   FSCCL_ASSIGN(context->job_, Job::join(request));
   context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
-  // a death can be noted where memory is short
+  // The memory is allocated now, so that a death can be noted when memory is short.
   context->deaths_.reserve(static_cast<size_t>(context->job_->size()));
   context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
   FSCCL_TRY(context->meet(request.deadline));
@@ -64,7 +64,7 @@ Status JobContext::load_choices(Facts* mine) {
   return parse_kernels(settings->kernels, &mine->kernels, &automatic);
 }
 
-// The first rank of each host measures, or knows, which kernels are best there.
+// Returns the first rank of this host. It measures, or knows, which kernels are best there.
 int JobContext::chooses_kernels() const {
   int first = 0;
   while (!one_host({first, job_->rank()})) first++;
@@ -173,8 +173,8 @@ Status JobContext::meet(Deadline deadline) {
   FSCCL_ASSIGN(recorder_,
                Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events),
                                  hash_of(salt), job_->rank(), job_->size()}));
-  // A recording that others read while the job runs, or after it was killed, then tells how long
-  // ranks have stood.
+  // A recording that others read while the job runs, or after it was killed, then shows how long
+  // ranks have waited.
   if (!settings->trace_dir.empty())
     look_hook_ = Reactor::instance().add_hook([this] {
       recorder_->look_at_clock();
@@ -191,7 +191,7 @@ Status JobContext::meet(Deadline deadline) {
       deadline);
 }
 
-// That all ranks would have.
+// Returns the transport between hosts that this rank would choose for all ranks.
 const char* JobContext::network_name() const {
   if (const char* const asked = asked_network(*config())) return asked;
   return std::all_of(facts_.begin(), facts_.end(),
@@ -207,14 +207,15 @@ Status JobContext::fits(const Transport& network, const TransportNode& node) {
               network.name(), node.endpoint().size(), kEndpointRoom);
 }
 
-// A rank that cannot join says why in place of its endpoint: then nobody has the transport, and all
-// know the reason. Endpoint addresses are gathered as large as the largest one: a job has many
-// ranks, and a transport may have room for many addresses.
+// Joins the transport between hosts. A rank that cannot join sends the reason instead of its
+// endpoint. No rank uses the transport then, and all know why. The gather takes as many bytes for
+// each endpoint address as the largest one has: a job has many ranks, and a transport may reserve
+// room for large addresses.
 Status JobContext::join_network(Deadline deadline) {
   struct Head {
-    fsccl_status_t code;  // FSCCL_OK: it can be used
+    fsccl_status_t code;  // FSCCL_OK: the transport can be used
     uint32_t bytes;       // bytes of its endpoint address
-    char name[16];        // name of the transport: plug-ins may be different ones
+    char name[16];        // name of the transport, because ranks may have different plug-ins
   };
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
   std::vector<uint64_t> hosts;
@@ -249,7 +250,7 @@ Status JobContext::join_network(Deadline deadline) {
     most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kEndpointRoom));
   std::vector<unsigned char> endpoints(heads.size() * most);
   FSCCL_TRY(job_->all_gather(endpoint.data(), endpoints.data(), most, deadline));
-  // a rank without an endpoint address is told the reason, not that other ranks differ
+  // The error is that of the rank without an endpoint address, not that its transport differs.
   for (size_t rank = 0; rank < heads.size(); rank++)
     if (const fsccl_status_t code = heads[rank].code; code != FSCCL_OK)
       return fail(is_shortage(code) ? code : FSCCL_ERR_NOT_AVAILABLE,
@@ -333,7 +334,7 @@ double JobContext::ranks_per_core(const std::vector<int>& ranks) const {
   return most;
 }
 
-// That these ranks of one host may run on.
+// Returns the number of cores on which these ranks of one host may run.
 size_t JobContext::cores_of(const std::vector<int>& ranks) const {
   size_t cores = 0;
   for (size_t word = 0; word < 16; word++) {
@@ -347,7 +348,7 @@ size_t JobContext::cores_of(const std::vector<int>& ranks) const {
 void JobContext::add(Communicator* comm) {
   const std::lock_guard lock(mutex_);
   communicators_.push_back(comm);
-  for (const int dead : deaths_)  // in their order: the first is the cause
+  for (const int dead : deaths_)  // in the order of the deaths, because the first is the cause
     if (const int rank = comm->rank_of(dead); rank >= 0)
       comm->engine().lost(rank, false, silence_of(dead));
   for (int rank = 0; rank < comm->size(); rank++)
@@ -370,7 +371,7 @@ int JobContext::first_dead(const std::vector<int>& ranks) {
   return dead == deaths_.end() ? -1 : *dead;
 }
 
-// Empty, or why a lost rank is held for dead.
+// Returns the reason why a lost rank counts as dead, or an empty text.
 std::string JobContext::silence_of(int rank) const {
   const PeerLife life = job_->life(rank);
   return life.silent_ms > 0 || life.host_lost ? describe(life) : std::string();

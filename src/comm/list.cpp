@@ -47,7 +47,7 @@ Status check_list(const ListCall& call, const Engine& engine) {
 
 namespace {
 
-// How many counts a tensor has.
+// Returns the number of counts of a tensor.
 size_t parts_of(const ListCall& call, const Engine& engine) {
   return call.kind == ListKind::broadcast ? 1 : static_cast<size_t>(engine.ranks());
 }
@@ -67,7 +67,8 @@ ListShape shape_of(const ListCall& call, const Engine& engine) {
   return shape;
 }
 
-// Everything but the addresses, without an allocation: this is run for every call.
+// Returns a hash of everything but the addresses. It allocates nothing, because every call needs
+// it.
 uint64_t hash_of(const ListCall& call, size_t parts) {
   uint64_t hash = mix_hash(
       call.count, static_cast<uint64_t>(call.kind) << 32 | static_cast<uint32_t>(call.root));
@@ -91,7 +92,7 @@ bool same(const ListShape& shape, const ListCall& call) {
   return true;
 }
 
-// One list in flight.
+// A list in flight.
 struct Run {
   Engine& engine;
   std::shared_ptr<const Lists::KeptList> kept;
@@ -226,7 +227,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
   const Lists::KeptList& kept = *run->kept;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
   const bool one_slot = kept.buckets.size() == 1 && kept.buckets[0].ticks == 1;
-  const bool at_once = alone || one_slot || engine.only_slots();  // nobody asks where buffers are
+  const bool at_once = alone || one_slot || engine.only_slots();  // buffers are not asked for
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {

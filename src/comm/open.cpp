@@ -1,5 +1,5 @@
-// How a communicator comes to be: the transport opens its channel, with the job's help; the ranks
-// agree that all can begin, measure what is not known, and start the engine.
+// Makes a communicator. The transport opens its channel, with the job's help. Then the ranks agree
+// that all can begin, measure what is not known, and start the engine.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,17 +16,19 @@
 namespace fsccl {
 namespace {
 
-// Slots are large where ranks share cores, which then go through fewer rounds; not for many ranks,
-// whose slots would take too much memory in all.
+// If ranks share cores, slots are large, so that operations take fewer rounds. With many ranks they
+// are not, because their slots would take too much memory.
 constexpr size_t kLargeSlotBytes = 256u << 10;
 constexpr int kFewRanks = 16;
 constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // the smallest that transports choose
 constexpr int64_t kNewsMs = 300, kNewsNapNs = 1'000'000;
-// A wait spins for a few context switches: longer only burns the core of a peer that shares it.
+// A wait spins for a few context switches. A longer one would only use the core of a peer that
+// shares it.
 constexpr int64_t kDefaultSpinUs = 20;
 
-// From a quarter of the last cache on, streaming stores gained in every kernel that was measured;
-// below, and where caches are larger than any working set that is used again, they do not.
+// From a quarter of the last cache on, streaming stores were faster in every kernel that was
+// measured. Below this size they are not, nor if caches are larger than any working set that is
+// used again.
 uint64_t default_streaming_bytes() {
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return std::clamp<uint64_t>(cache > 0 ? static_cast<uint64_t>(cache) / 4 : 0, 8u << 20,
@@ -35,8 +37,9 @@ uint64_t default_streaming_bytes() {
 
 std::atomic<uint64_t> communicators_made{0};
 
-// Tells the others of the channel why this rank leaves it: those who have begun already would take
-// its leaving for the failure, and name this rank. Differing settings every rank finds by itself.
+// Tells the other ranks of the channel why this rank leaves it. Ranks that have begun already would
+// otherwise take the leaving for the failure and name this rank. Every rank finds different
+// settings by itself.
 void tell_others(const Startup& startup, const Status& why) {
   const Error& error = why.error();
   if (error.code != FSCCL_ERR_PEER_DEAD && error.code != FSCCL_ERR_TIMEOUT &&
@@ -61,14 +64,14 @@ Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b;
 
 }  // namespace
 
-// The job's help to the transport that opens a channel.
+// The functions of the job that a transport may call while it opens a channel.
 struct Communicator::OpeningOfJob final : Opening {
   JobContext& context;
   const std::vector<int>& members;
-  uint64_t name;  // under which they meet
+  uint64_t name;  // the number of the channel
   Deadline deadline;
   Communicator* parent;   // null if there is none
-  bool survives;          // else the parent's end ends the attempt
+  bool survives;          // the attempt goes on if the parent fails
   Status problem;         // status of the last call
   int32_t concerns = -1;  // the rank that the transport's error concerns, by the channel's numbers
   bool offers = false;
@@ -89,8 +92,8 @@ struct Communicator::OpeningOfJob final : Opening {
     parent->engine().look_for_failure();
     return parent->engine().failed();
   }
-  // Why the channel will not be opened any more, with a number of the job; success while nothing
-  // speaks against it.
+  // Returns the reason why the channel will not be opened, with a number of the job, or success as
+  // long as there is no reason.
   Status why_cancelled() {
     if (parent_failed()) return parent->engine().failure();
     const int dead = context.first_dead(members);
@@ -110,12 +113,12 @@ struct Communicator::OpeningOfJob final : Opening {
     if (!fd.ok()) problem = fd.status().clone();
     return fd;
   }
-  // The same as why_cancelled(), with the numbers that messages have.
+  // Returns the same as why_cancelled(), with the numbers that messages have.
   Status why_lost() {
     return explain(FSCCL_ERR_PEER_DEAD, "a rank was lost while the communicator was made");
   }
 
-  // To those who read messages.
+  // Returns the number by which readers of messages know a rank.
   int known_as(int job_rank) const { return parent ? parent->rank_of(job_rank) : job_rank; }
   std::vector<int> known_as() const {
     std::vector<int> all;
@@ -131,8 +134,8 @@ struct Communicator::OpeningOfJob final : Opening {
             known_as.data(),
             [this] { return why_lost(); }};
   }
-  // An error of the new communicator, whose numbers nobody else knows: its peer becomes a number of
-  // the parent.
+  // Turns an error of the new communicator, whose numbers nobody else knows, into one of the
+  // parent: its peer becomes a number of the parent.
   Status in_numbers_of_parent(Status status) const {
     const int peer = status.error().peer;
     if (!parent || peer < 0 || peer >= static_cast<int>(members.size())) return status;
@@ -141,11 +144,12 @@ struct Communicator::OpeningOfJob final : Opening {
                 status.text(), known)
         .with_peer(known_as(context.job().rank()), known);
   }
-  // Why no channel was opened, as far as it is known better here than to the transport.
+  // Returns the reason why no channel was opened. It may be known better here than to the
+  // transport.
   Status explain(fsccl_status_t code, const std::string& text) {
     if (code == FSCCL_ERR_PEER_DEAD || (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
-      // A rank that another one waited for may have ended because a third one died, of which the
-      // job tells in a moment.
+      // A rank for which another one waited may have ended because a third one died. The job will
+      // report that soon.
       const auto told = [this] { return context.first_dead(members) >= 0; };
       wait_until(
           told, Deadline::in_ms(kNewsMs), [this] { return parent_failed(); }, Naps(kNewsNapNs));
@@ -184,7 +188,7 @@ ChannelRequest Communicator::request(OpeningOfJob& opening, const CommunicatorOp
   request.slot_bytes = slot_bytes != kConfigAuto                 ? static_cast<size_t>(slot_bytes)
                        : oversubscribed() && size() <= kFewRanks ? kLargeSlotBytes
                                                                  : 0;
-  // With a line of every rank there is room for its checksums.
+  // A slot that has room for a line of every rank must also have room for its checksums.
   if (const size_t least =
           slot_bytes_with_checksums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
       context_->checksum() && (request.slot_bytes || least > kLeastChosenSlotBytes))
@@ -199,7 +203,7 @@ ChannelRequest Communicator::request(OpeningOfJob& opening, const CommunicatorOp
   return request;
 }
 
-// The costs that are assumed where nothing is measured.
+// Returns the costs that are assumed if nothing is measured.
 Costs Communicator::typical_costs_of(int farthest) const {
   Costs costs = typical_costs(context_->link(members_.front(), farthest));
   costs.can_read = true;
@@ -221,7 +225,7 @@ Paths Communicator::find_paths(const Startup& startup, uint32_t* tick) const {
   return paths;
 }
 
-// The processes of the members; the engine learns which of them are threads of this process.
+// Finds the processes of the members, and tells the engine which of them are this process.
 std::vector<int32_t> Communicator::find_processes(EngineOptions* engine) const {
   std::vector<int32_t> pids;
   const Member& self = context_->job().member(context_->job().rank());
@@ -252,7 +256,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
 
   comm->ranks_per_core_ = std::max(parent ? parent->ranks_per_core_ : 0,
                                    comm->context_->ranks_per_core(comm->members_));
-  // The parent's knowledge of memory and of costs holds for its parts, but not for another
+  // The knowledge of the parent about memory and costs holds for its parts, but not for another
   // transport.
   const bool fresh =
       !parent || parent->engine().options().channel->traits().transport != transport->name();
@@ -279,11 +283,12 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(startup, *settings, std::move(ready), &engine.first_tick);
-  if (!ready.ok() && !parent) tell_others(startup, ready);  // else the failure of the parent does
+  if (!ready.ok() && !parent) tell_others(startup, ready);  // a parent's failure tells them already
   if (!ready.ok()) return opening.parent_failed() ? parent->engine().failure() : std::move(ready);
   comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(startup, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
-  std::optional<KeptCosts> kept;  // not of a network: what it takes follows from both of its ends
+  // Costs of a network are not kept, because they depend on both of its ends.
+  std::optional<KeptCosts> kept;
   if (measures && comm->rank_ == other && !comm->oversubscribed() &&
       !engine.channel->traits().mirrors)
     kept.emplace(transport->name(), comm->context_->link(comm->members_.front(), farthest));
@@ -320,8 +325,8 @@ Status Communicator::form_hosts() {
   return success();
 }
 
-// Starts with an open channel. The communicator that this one works for hears of a loss first, and
-// knows the reason: a rank may have ended because another died.
+// Starts the engine on an open channel. A communicator for which this one works learns of a loss
+// before it and knows the reason, because a rank may have ended because another one died.
 void Communicator::start(EngineOptions engine, const Costs& costs,
                          std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for) {
   const ConfigRef settings = config();

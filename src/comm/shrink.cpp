@@ -1,9 +1,10 @@
-// Going on with the ranks that are left. In rounds: those who live agree who they are (Job::agree),
-// and make a communicator of themselves; the next round asks again, and whether all have made it.
-// Where the answer is the same and all have, that is the one; where it is not, somebody was lost
-// meanwhile, and the round is the first of another try. So either all survivors return the
-// communicator of the same ranks, or none does. Each try meets under a name of its own and has
-// memory of its own: nothing that a dead rank has left half written is read.
+// Goes on with the ranks that are left, in rounds. In a round the ranks that are alive agree on
+// their list (Job::agree), and make a communicator of these ranks. In the next round they agree
+// again, and also tell whether all have made it. If the list is the same and all have made the
+// communicator, it is returned. If not, a rank was lost meanwhile, and this round is the first one
+// of another try. So either all survivors return a communicator of the same ranks, or none does.
+// Each try has a name and memory of its own, so nothing that a dead rank has left half written is
+// read.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -19,20 +20,20 @@ namespace {
 
 constexpr uint64_t kShrinks = UINT64_MAX - 1;  // no number of a split, nor that of subsets
 
-// A loss that the job has not heard of yet shows as one of these.
+// Returns true for the errors that may be a loss of which the job has not learned yet.
 bool may_be_a_loss(fsccl_status_t code) {
   return code == FSCCL_ERR_PEER_DEAD || code == FSCCL_ERR_LINK || code == FSCCL_ERR_ABORTED;
 }
 
 }  // namespace
 
-// Returns the tag under which the survivors come together next.
+// Returns the tag under which the survivors meet next.
 uint64_t Communicator::meeting() const {
   return mix_hash(mix_hash(tag_, kShrinks), shrinking_.round);
 }
 
-// This rank gives the communicator up, while others may already wait for it there: the job, which
-// lives on, tells them.
+// Says that this rank gives the communicator up. Others may already wait for it in the next
+// meeting; the job, which lives on, tells them.
 void Communicator::will_not_shrink() noexcept {
   try {
     engine_->look_for_failure();
@@ -46,9 +47,9 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   question.meeting = meeting();
   question.members = members_;
   question.code = shrinking_.problem.code();
-  // A rank that has closed its channel before this rank votes will not take part; later it may be a
-  // rank that has its answer. A rank that was left out of the last round does not take part either:
-  // it was asked there, and is not here.
+  // A rank that has closed its channel before this rank votes will not take part. (A rank that
+  // closes it later may be one that has its answer.) A rank that was left out of the last round
+  // does not take part either.
   const auto left_out = [&](int rank) {
     return shrinking_.failed &&
            std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), job_rank(rank));
@@ -74,7 +75,7 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
       .with_peer(rank_, missing.front());
 }
 
-// Fails where one of them cannot have it.
+// Makes the communicator of the survivors. Fails if one of them cannot make it.
 Result<std::unique_ptr<Communicator>> Communicator::gather_survivors(CommunicatorOptions options,
                                                                      Deadline deadline) {
   std::vector<int> members;

@@ -36,8 +36,7 @@ Status same_settings(const std::vector<DeviceTerms>& terms) {
   return success();
 }
 
-// NCCL gives each rank a GPU of its own, unless it takes two of them for two hosts, or is told to
-// share.
+// NCCL needs a GPU for each rank, except if it takes two ranks for two hosts, or was told to share.
 std::string shared_gpu(const std::vector<DeviceTerms>& terms) {
   std::map<std::pair<std::string, uint64_t>, size_t> owners;
   for (size_t rank = 0; rank < terms.size(); rank++) {
@@ -62,7 +61,7 @@ int most_on_one_gpu(const std::vector<DeviceTerms>& terms) {
   return most;
 }
 
-// To NCCL a machine is what NCCL_HOSTID says, where it is set.
+// For NCCL a machine is what NCCL_HOSTID says, if that is set.
 int hosts_of_nccl(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts) {
   std::set<std::pair<uint64_t, uint64_t>> found;
   for (size_t rank = 0; rank < terms.size(); rank++)
@@ -71,11 +70,11 @@ int hosts_of_nccl(const std::vector<DeviceTerms>& terms, const std::vector<uint6
 }
 
 template <size_t size>
-std::string text_in(const char (&from)[size]) {  // which may not end
+std::string text_in(const char (&from)[size]) {  // the text may lack its final zero
   return {from, strnlen(from, size)};
 }
 
-// Why NCCL cannot be used; empty: it can.
+// Returns the reason why NCCL cannot be used, or an empty text if it can.
 std::string obstacle(const std::vector<DeviceTerms>& terms) {
   std::vector<int> versions;
   std::vector<std::string> hosts;
@@ -97,7 +96,7 @@ std::string obstacle(const std::vector<DeviceTerms>& terms) {
   return shared_gpu(terms);
 }
 
-// p2p is of units; for what it leaves it is auto.
+// p2p is for units only. For collectives it means auto.
 bool wants_nccl(DeviceTransport asked) {
   return asked != DeviceTransport::kStaged && asked != DeviceTransport::kUcx;
 }

@@ -1,7 +1,7 @@
-// Before the first collective on device memory of a communicator its ranks tell each other what
-// they have, and each draws the same conclusion: what moves the bytes, what of NCCL may be used,
-// and why. UCX, which a process that has NCCL need not start, is asked only where NCCL is not what
-// moves them.
+// Before the first collective on device memory of a communicator, its ranks tell each other what
+// they can use. All of them then come to the same decision: what moves the bytes, what of NCCL may
+// be used, and why. UCX is asked only if NCCL does not move the bytes, because a process that has
+// NCCL need not start UCX.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace fsccl {
 
-// The terms that a rank tells the others; plain bytes.
+// The terms that a rank tells the others. They are plain bytes.
 struct DeviceTerms {
   int32_t version = 0;  // version of NCCL; 0: there is none, and `why` says the reason
   int32_t driver = 0;   // version of CUDA
@@ -26,9 +26,9 @@ struct DeviceTerms {
   uint8_t kernels = 0;            // true if this library has kernels for its GPU
   unsigned char device[16] = {};  // the GPU
   uint64_t nccl_host = 0;         // a hash of NCCL_HOSTID; 0: not set
-  nccl::ncclUniqueId id{};        // rank 0's
+  nccl::ncclUniqueId id{};        // the id of rank 0
   char why[160] = "";
-  char host[64] = "";  // its name
+  char host[64] = "";  // the name of the host
 };
 
 // Returns the terms of this process and GPU. Rank 0 makes NCCL's id.
@@ -39,22 +39,23 @@ bool nccl_usable(std::string* why);
 
 struct DeviceDecision {
   bool nccl = false;
-  std::string why;  // not, if so
+  std::string why;  // the reason, if NCCL is not used
   DeviceTransport asked = DeviceTransport::kAuto;
-  nccl::Facts facts;          // for features_of(), but for peer_access
-  bool kernels = false;       // all ranks can sum in fp32 themselves
+  nccl::Facts facts;          // the arguments of features_of(), without peer_access
+  bool kernels = false;       // all ranks can sum in fp32 by this library's kernels
   bool by_placement = false;  // FSCCL_REPRODUCIBLE=placement
-  int ranks_on_gpu = 1;       // on the one that most share
+  int ranks_on_gpu = 1;       // the number of ranks on the GPU that most ranks share
 };
 
-// By rank, as are `hosts`, numbers of the machines; a pure function. FSCCL_ERR_MISMATCH where
-// settings differ, FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
+// Decides from the terms and the hosts of the ranks (numbers of the machines), by rank. A pure
+// function. Returns FSCCL_ERR_MISMATCH if settings differ, and FSCCL_ERR_NOT_AVAILABLE if NCCL is
+// asked for and cannot be used.
 Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms,
                               const std::vector<uint64_t>& hosts);
 
 // Returns true if ranks whose `decision` is not NCCL try an exchange by UCX, or sets *why.
 bool tries_exchange(const DeviceDecision& decision, std::string* why);
-// Why parts are not exchanged by UCX; empty: they are. A pure function.
+// Returns the reason why UCX does not exchange parts, or an empty text if it does. A pure function.
 std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms,
                                  const std::vector<uint64_t>& hosts, DeviceTransport asked);
 

@@ -15,11 +15,11 @@ namespace {
 constexpr size_t kScratchBytes = 8;
 constexpr int64_t kLongestStartMs = 120'000, kCollectiveNapNs = 100'000;
 
-// How it went on this rank; for the others.
+// The outcome on this rank, for the other ranks.
 struct Outcome {
   int32_t code = FSCCL_OK;
   uint8_t reaches = 0;
-  char text[251] = "";  // the error, or, without one, the setting that switches windows off
+  char text[251] = "";  // the error; without one, the setting that switches windows off
 };
 
 }  // namespace
@@ -115,7 +115,8 @@ Status DeviceCollectives::prepare(int ordinal) {
   return success();
 }
 
-// Every rank comes to every exchange, whatever went wrong on it, so that all know and none waits.
+// Every rank takes part in every exchange, even if something failed on it, so that all ranks know
+// and none waits.
 Status DeviceCollectives::agree(const cuda::Device& device) {
   const DeviceTerms mine = device_terms(device, comm_.rank());
   FSCCL_ASSIGN(const std::vector<DeviceTerms> terms, all_gather(comm_, mine));
@@ -168,7 +169,7 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device,
   return success();
 }
 
-// Called where NCCL is not what moves bytes.
+// Is called if NCCL does not move the bytes.
 Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
                                              const std::vector<uint64_t>& hosts) {
   if (!tries_exchange(decision_, &why_not_ucx_)) return success();
@@ -200,14 +201,14 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(
   request.rank = comm_.rank();
   request.ranks = comm_.size();
   request.copy_engines = copy_engines;
-  // Kernels of all ranks on it run at once, and of the two communicators of each: they wait for
-  // each other.
+  // The kernels of all ranks on a GPU, and of the two communicators of each rank, run at once,
+  // because they wait for each other.
   if (decision_.ranks_on_gpu > 1)
     request.most_ctas = std::max(1, device.multiprocessors() / (2 * decision_.ranks_on_gpu));
   request.can_revoke = nccl::features_of(decision_.facts).revoke.usable;
   request.timeout_ms = comm_.timeout_ms();
-  // A rank that cannot start waits for the others in the next exchange: their start ends well
-  // before that wait does.
+  // A rank that cannot start waits for the others in the next exchange. Therefore their start must
+  // end well before that wait does.
   request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
   request.broken = [this] { return intact(); };
   request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
@@ -227,7 +228,7 @@ Status DeviceCollectives::start_nccl(const nccl::ncclUniqueId& id) {
     return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
   };
   hooks.end = [this](const Status& why_ended) {
-    // first: who is let go may abort, and peers hear one reason
+    // This comes first: a rank whose streams are released may abort, and peers must get one reason.
     comm_.engine().fail_all(why_ended.error());
     nccl_->end(why_ended);
     const std::lock_guard lock(copier_mutex_);
@@ -240,7 +241,8 @@ Status DeviceCollectives::start_nccl(const nccl::ncclUniqueId& id) {
   return success();
 }
 
-// A peer's GPU that this process does not see may be reached or not: NCCL refuses the window then.
+// A GPU of a peer that this process does not see may be reachable or not. NCCL refuses the window
+// if it is not.
 bool DeviceCollectives::peers_reachable(const cuda::Device& device,
                                         const std::vector<DeviceTerms>& terms) const {
   std::string why;
@@ -277,15 +279,15 @@ Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
   return exchanged_sum_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
 
-// NCCL makes an average by multiplying each contribution with the rounded inverse of the number of
-// ranks: of seven times 3 it makes 3.0000002. With a power of two that is exact.
+// NCCL makes an average by multiplying each contribution by the rounded inverse of the number of
+// ranks: of seven times 3 it makes 3.0000002. If the number is a power of two, that is exact.
 bool DeviceCollectives::divides(const DeviceCall& call) const {
   const bool wide = call.dtype == FSCCL_FLOAT32 || call.dtype == FSCCL_FLOAT64;
   return reduces(call.op) && call.reduction.kind == FSCCL_OP_AVG && wide && decision_.kernels &&
          !std::has_single_bit(static_cast<unsigned>(comm_.size()));
 }
 
-// The sum that NCCL leaves on this rank.
+// Divides the sum that NCCL leaves on this rank.
 Status DeviceCollectives::divide(const DeviceCall& call) const {
   if (call.op == OpCode::reduce && call.root != comm_.rank()) return success();
   const bool part = call.op == OpCode::reduce_scatter;

@@ -1,17 +1,20 @@
-// Collectives on memory of GPUs, of one communicator. At the first call its ranks agree what moves
-// the bytes (agreement.h): NCCL, where all ranks can use it; else UCX, where all have one for GPUs;
-// else host memory and the host's engine ("staged"). Calls that NCCL does not do as fsccl.h says
-// are done otherwise:
-//   - 16-bit floats, summed by reduce_scatter and all_reduce: exchanged, and summed in fp32 by this
-//     library's kernel, where it has one for this GPU; else staged
-//   - any sums of floats with FSCCL_REPRODUCIBLE=placement: the same
-//   - averages of wider floats over ranks whose number is no power of two: summed by NCCL, and
-//     divided by this library's kernel
-//   - 16-bit integers, reduced: staged
-//   - messages: staged, because two ranks cannot agree without the others
-// By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce are made as
-// above; other reductions and barriers are staged. Calls of a group are enqueued together. All work
-// is in stream order. By NCCL the call returns at once, by UCX and by the host when it is done.
+// The collectives of one communicator on memory of GPUs. At the first call its ranks agree what
+// moves the bytes (agreement.h): NCCL if all ranks can use it; otherwise UCX if all ranks have one
+// for GPUs; otherwise host memory and the host's engine ("staged"). NCCL does not do some calls as
+// fsccl.h promises. These are done as follows:
+//
+// - 16-bit floats in reduce_scatter and all_reduce: exchanged, and summed in fp32 by this library's
+//   kernel, if it has one for this GPU; otherwise staged
+// - all sums of floats with FSCCL_REPRODUCIBLE=placement: the same
+// - averages of wider floats over ranks whose number is no power of two: summed by NCCL, and
+//   divided by this library's kernel
+// - reductions of 16-bit integers: staged
+// - messages: staged, because two ranks cannot agree without the others
+//
+// UCX exchanges bytes. With it all sums of floats of reduce_scatter and all_reduce are made as
+// above, and other reductions and barriers are staged. Calls of a group are enqueued together. All
+// work is in stream order. With NCCL the call returns at once, with UCX and the host it returns
+// when it is done.
 #pragma once
 #include <map>
 #include <memory>
@@ -38,40 +41,42 @@ class JsonWriter;
 
 class DeviceCollectives {
  public:
-  // The communicator's own, made when it is first asked for.
+  // Returns the object of a communicator, which is made at the first call.
   static DeviceCollectives& of(Communicator& comm);
   ~DeviceCollectives();
 
-  // Before anything is done for any of them: whether a graph can have those that are on streams
-  // that are being captured. They are all calls of a group, of which NCCL takes all or none into a
+  // Checks all calls of a group before anything is done for any of them. Calls on streams that are
+  // being captured must be ones that a graph can have, and NCCL takes all or none of a group into a
   // graph.
   Status check_captures(int ordinal, const std::vector<DeviceCall>& calls);
-  // Collective, blocking; once. With the GPU of this ordinal.
+  // Prepares the communicator for the GPU of this ordinal, once. Collective, blocking.
   Status prepare(int ordinal);
-  // One call, or those of a list together. Prepared.
+  // Runs one call, or those of a list together. prepare() must have been called.
   Status run(std::span<const DeviceCall> calls);
 
   bool prepared() const { return device_ != nullptr; }
   bool staged() const { return !nccl_ && !ucx_; }  // true also for calls that only move bytes
   const nccl::Features& features() const { return features_; }
   const cuda::Device& device() const { return *device_; }
-  bool has_kernels() const { return decision_.kernels; }  // on all ranks
-  // NCCL may use these bytes, one piece of physical memory and as many on all ranks, as symmetric
-  // memory from now on; where copy engines can gather in them, gather_in_place() does so.
-  // Collective, blocking. Where that cannot be, explain() says why, and all goes on without.
+  bool has_kernels() const { return decision_.kernels; }  // true if all ranks have them
+  // Allows NCCL to use these bytes as symmetric memory from now on. They are one piece of physical
+  // memory, of the same size on all ranks. If copy engines can gather in them, gather_in_place()
+  // does so. Collective, blocking. If this is not possible, explain() says why, and everything goes
+  // on without it.
   Status open_window(cuda::CUdeviceptr memory, uint64_t bytes);
-  // Called as often as the window was opened: its memory may then be given back. Not collective;
-  // what used it on this rank's streams is over.
+  // Is called as often as the window was opened. After the last call its memory may be given back.
+  // Not collective. The operations that used it on this rank's streams must be over.
   void close_window(cuda::CUdeviceptr memory);
   bool gathers_by_copy_engines() const { return copier_ != nullptr; }
-  // Returns true if gather_in_place() can be called for these bytes. NCCL looks where a buffer
-  // begins, and takes the window for all of it, so no gather with windows may leave one.
+  // Returns true if gather_in_place() can be called for these bytes. NCCL looks only where a buffer
+  // begins, and takes the window for all of it, so a gather with windows must not leave one.
   bool can_gather_in_place(const std::byte* memory, uint64_t bytes) const;
-  // An all_gather of equal parts end to end, this rank's in its place. Prepared.
+  // Runs an all_gather of equal parts end to end, in which this rank's part is in its place
+  // already. prepare() must have been called.
   Status gather_in_place(const DeviceCall& call);
-  // Returns when the event has come, or an error where it does not come any more. After a failure
-  // streams are let go, but for copy engines that wait for a rank that has died: what they use is
-  // then left to them.
+  // Returns when the event has come, or an error if it will not come any more. After a failure
+  // streams are released, except for copy engines that wait for a rank that has died. The memory
+  // that these use is then left to them.
   Status finish(const cuda::OwnedEvent& event) const;
   // Returns the decisions as a JSON object, with the candidates of an operation of so many bytes;
   // an empty text before the ranks have decided.
@@ -82,7 +87,7 @@ class DeviceCollectives {
     std::vector<DeviceCall> calls;
     int ordinal;
   };
-  // Runs the calls that were put off until the end of a group.
+  // Runs the calls that were deferred until the end of a group.
   static Status run_group(std::vector<Grouped>& group);
 
  private:
@@ -102,7 +107,7 @@ class DeviceCollectives {
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   // The plan of calls of one shape, by the algorithm that was chosen for it (select/native.h).
   struct Kept {
-    DeviceCall call;  // its shape
+    DeviceCall call;  // gives the shape
     Algorithm algorithm{};
     Plan plan;
   };
@@ -118,8 +123,8 @@ class DeviceCollectives {
     const Kept* kept;
   };
   using Calls = std::vector<const DeviceCall*>;
-  // The parts of run(): find the plans, enqueue the first steps that NCCL takes as they are
-  // together, and then run the other steps.
+  // These are the parts of run(). They find the plans, enqueue together those first steps that NCCL
+  // takes as they are, and then run the other steps.
   Result<std::vector<Planned>> plan_calls(std::span<const DeviceCall> calls);
   Calls calls_of_nccl(const std::vector<Planned>& calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
@@ -129,7 +134,7 @@ class DeviceCollectives {
   void record(const Planned& one, NativeAlgorithm by) const;
   struct GroupShare;
   static void run_beside_each_other(const std::vector<GroupShare*>& waiting);
-  // run_others(), for other ranks
+  // Returns true if run_others() waits for other ranks in this call.
   bool waits(const Planned& one) const { return ucx_ || one.kept->algorithm == Algorithm::staged; }
   Status move(const Calls& calls);
   Status follow(cuda::CUstream stream) { return watch_ ? watch_->follow(stream) : success(); }
@@ -144,10 +149,10 @@ class DeviceCollectives {
   DeviceDecision decision_;
   bool one_host_ = false;
   nccl::Features features_;
-  // copier_: of all-gathers by copy engines alone
+  // copier_ is for all-gathers by copy engines only.
   std::unique_ptr<nccl::Communicator> nccl_, copier_;
   std::mutex copier_mutex_;  // guards the pointer against the watch's thread
-  std::string why_not_ucx_;  // where there are none, and no NCCL
+  std::string why_not_ucx_;  // the reason if there is neither UCX nor NCCL
   std::unique_ptr<UcxCollectives> ucx_;
   std::unique_ptr<ExchangedSum> exchanged_sum_;
   std::unique_ptr<Staging> staging_;
@@ -155,7 +160,7 @@ class DeviceCollectives {
   std::map<cuda::CUdeviceptr, int> window_users_;
   std::unordered_multimap<uint64_t, Kept> kept_;  // by a hash of the shape
   const Kept* last_ = nullptr;                    // the one that was used last
-  cuda::CUdeviceptr scratch_ = 0;                 // for barriers
+  cuda::CUdeviceptr scratch_ = 0;                 // memory for barriers
 };
 
 }  // namespace fsccl

@@ -140,7 +140,8 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   return text;
 }
 
-// The candidates of a sum or of what only moves bytes, and the steps of the plan that is chosen.
+// Describes the candidates of a call that sums or only moves bytes, and the steps of the chosen
+// plan.
 void DeviceCollectives::explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t dtype,
                                      uint64_t bytes) const {
   const bool by_parts = op == OpCode::all_gather || op == OpCode::reduce_scatter ||

@@ -1,4 +1,5 @@
-// Calls of a list, and of a group over several communicators: what NCCL takes goes first, together.
+// Runs the calls of a list, and of a group over several communicators. The calls that NCCL takes
+// come first, together.
 #include <algorithm>
 #include <new>
 #include <set>
@@ -20,8 +21,8 @@ DeviceCollectives::Calls DeviceCollectives::calls_of_nccl(const std::vector<Plan
   return found;
 }
 
-// A step that no other call shares: the first step of plans that NCCL or UCX begins was carried out
-// with those of other calls.
+// Runs a step that no other call shares. The first steps of plans that NCCL or UCX begins were
+// carried out together with those of other calls.
 Status DeviceCollectives::run_step(const Planned& one, const Step& step) {
   if (step.kind == StepKind::divide) return divide(*one.call);
   const NativeAlgorithm by = one.kept->plan.natives[step.tick].by;
@@ -78,8 +79,8 @@ struct DeviceCollectives::GroupShare {
   }
 };
 
-// Calls that wait for other ranks, each on a thread of its own, so that no communicator waits for
-// another.
+// Runs calls that wait for other ranks, each on a thread of its own, so that no communicator waits
+// for another.
 void DeviceCollectives::run_beside_each_other(const std::vector<GroupShare*>& waiting) {
   std::vector<std::jthread> threads;
   for (size_t i = 1; i < waiting.size(); i++) {
@@ -95,11 +96,11 @@ void DeviceCollectives::run_beside_each_other(const std::vector<GroupShare*>& wa
   if (!waiting.empty()) waiting[0]->run_others();
 }
 
-// The calls that NCCL takes are one group of NCCL, from this thread. Calls that wait for other
-// ranks come after that; those of different communicators run beside each other.
+// Runs a group. The calls that NCCL takes are one group of NCCL, from this thread. Calls that wait
+// for other ranks follow; those of different communicators run at the same time.
 Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
-  // One order on all ranks: of communicators that are new and agree, so that no two ranks wait for
-  // each other, and of NCCL's calls.
+  // All ranks use one order, in which new communicators agree and in which NCCL gets its calls. So
+  // no two ranks wait for each other.
   std::stable_sort(group.begin(), group.end(), [](const Grouped& a, const Grouped& b) {
     return std::pair(a.comm->members(), a.comm->tag()) <
            std::pair(b.comm->members(), b.comm->tag());
@@ -115,7 +116,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
     FSCCL_TRY(share.on->check_captures(share.ordinal, share.calls));
   for (const GroupShare& share : shares) FSCCL_TRY(share.on->prepare(share.ordinal));
 
-  // An error of one communicator keeps none of the others from the calls that their ranks wait for.
+  // An error of one communicator must not keep the others from calls for which their ranks wait.
   std::vector<nccl::Communicator::Share> by_nccl;
   std::vector<GroupShare*> theirs;
   for (GroupShare& share : shares) {
@@ -132,7 +133,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
     theirs.push_back(&share);
   }
   if (!by_nccl.empty()) {
-    const cuda::Current current(theirs[0]->on->device());  // NCCL sees to the others'
+    const cuda::Current current(theirs[0]->on->device());  // NCCL makes the others current itself
     nccl::Communicator::group(by_nccl);
   }
   for (size_t i = 0; i < by_nccl.size(); i++) theirs[i]->outcome = std::move(by_nccl[i].outcome);

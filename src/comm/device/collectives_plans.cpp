@@ -1,4 +1,4 @@
-// The plan of a call: chosen and made once for each shape, and kept.
+// The plan of a call is chosen and made once for each shape, and kept.
 #include <algorithm>
 
 #include "base/hash.h"
@@ -7,7 +7,7 @@
 namespace fsccl {
 namespace {
 
-// Shapes that are kept; uneven ones may never come again.
+// So many shapes are kept. Uneven ones may never be used again.
 constexpr size_t kMostPlans = 1024;
 
 uint64_t hash_of(const DeviceCall& call) {
@@ -81,8 +81,8 @@ Result<std::vector<DeviceCollectives::Planned>> DeviceCollectives::plan_calls(
   return planned;
 }
 
-// A native step of a plan of several steps as a call of its own: it reduces a part for each rank,
-// or gathers a part of each rank.
+// Returns a native step of a plan of several steps as a call of its own. It reduces a part for each
+// rank, or gathers a part of each rank.
 DeviceCall DeviceCollectives::call_of(const Planned& one, const Step& step) const {
   const DeviceCall& call = *one.call;
   const Native& native = one.kept->plan.natives[step.tick];

@@ -1,6 +1,6 @@
-// Symmetric memory for NCCL: a window on the slots, and a communicator beside the usual one whose
-// all-gathers are the copy engines'. Where NCCL refuses, all goes on without; but it keeps an error
-// of a communicator for good, so another one takes its place.
+// Symmetric memory for NCCL: a window on the slots, and a second communicator whose all-gathers use
+// the copy engines. If NCCL refuses, everything goes on without them. NCCL keeps an error of a
+// communicator for good, so another communicator then takes its place.
 #include "comm/device/collectives.h"
 
 #include "comm/consensus.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kIdleNapNs = 1'000'000;
 
-// How it went on this rank; for the others.
+// The outcome on this rank, for the other ranks.
 struct WindowOutcome {
   int32_t code = FSCCL_OK;
   char text[252] = "";
@@ -18,8 +18,8 @@ struct WindowOutcome {
 
 }  // namespace
 
-// How it went on all ranks: "" if it went well, else who could not and why. *lasting: some rank's
-// NCCL has an error, not a no.
+// Returns the outcome on all ranks: "" if all succeeded, otherwise which rank could not and why.
+// *lasting says that NCCL has a lasting error on some rank, and did not merely refuse.
 Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lasting) {
   WindowOutcome own;
   own.code = mine.code();
@@ -37,7 +37,7 @@ Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lastin
   return why;
 }
 
-// Gives rank 0's id to all ranks; zeros where rank 0 could not make one.
+// Gives the id of rank 0 to all ranks. It is all zeros if rank 0 could not make one.
 Result<nccl::ncclUniqueId> DeviceCollectives::share_id() {
   nccl::ncclUniqueId mine{};
   if (comm_.rank() == 0) {
@@ -48,7 +48,7 @@ Result<nccl::ncclUniqueId> DeviceCollectives::share_id() {
   return ids[0];
 }
 
-// Every rank comes to every exchange.
+// Every rank takes part in every exchange.
 Status DeviceCollectives::open_window(cuda::CUdeviceptr memory, uint64_t bytes) {
   if (!nccl_ || (!features_.windows.usable && !features_.copy_gather.usable)) return success();
   window_users_[memory]++;
@@ -75,7 +75,8 @@ Status DeviceCollectives::open_window(cuda::CUdeviceptr memory, uint64_t bytes) 
   return success();
 }
 
-// In the place of one that has an error for good, when what it has put on streams is over.
+// Makes a communicator in the place of one that has a lasting error, when the work that this one
+// has put on streams is over.
 Status DeviceCollectives::restart_nccl(const std::string& why) {
   const auto idle = [this] { return watch_->idle(); };
   FSCCL_TRY(wait_unless([this] { return intact(); }, idle, Deadline::never(), Naps(kIdleNapNs))

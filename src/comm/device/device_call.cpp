@@ -11,7 +11,7 @@ std::vector<CallPart> equal_parts(uint64_t count, int ranks) {
   return parts;
 }
 
-// displacements may be null: end to end.
+// Returns the parts. Without displacements they lie end to end.
 std::vector<CallPart> parts_of(const size_t* counts, const size_t* displacements, int ranks) {
   std::vector<CallPart> parts;
   uint64_t end = 0;

@@ -1,5 +1,5 @@
-// How long the end of something waits for streams that still use its memory, when its communicator
-// has failed or its deadline has passed: after that the memory stays reserved.
+// If a communicator has failed or its deadline has passed, the end of an object waits so long for
+// streams that still use the object's memory. After that the memory stays reserved.
 #pragma once
 #include <cstdint>
 

@@ -7,7 +7,8 @@
 namespace fsccl {
 namespace {
 
-// All ranks' pieces of one half: enough that an exchange takes far longer than to launch it.
+// The size of all ranks' pieces of one half. An exchange of so much takes far longer than its
+// launch.
 constexpr uint64_t kSumHalfBytes = 64u << 20;
 constexpr uint64_t kLargestPiece = 8u << 20, kPieceAlignment = 256;
 constexpr size_t kMostTables = 64;
@@ -53,7 +54,7 @@ Result<std::unique_ptr<ExchangedSum>> ExchangedSum::create(Request request) {
 ExchangedSum::~ExchangedSum() {
   const cuda::Current current(request_.device);
   const cuda::Driver& driver = request_.device.driver();
-  // A stream that does not end in time may still use the scratch: it is left to it.
+  // A stream that does not end in time may still use the scratch memory, which is then left to it.
   const bool over = !side_ || side_->finish(Deadline::in_ms(kDrainMs)).code() != FSCCL_ERR_TIMEOUT;
   if (scratch_ && over) (void)driver.cuMemFree(scratch_);  // waits for what uses it
 }
@@ -61,7 +62,7 @@ ExchangedSum::~ExchangedSum() {
 Result<const cuda::ReduceTable*> ExchangedSum::table(fsccl_dtype_t dtype, uint64_t count) {
   const auto found = tables_.find({dtype, count});
   if (found != tables_.end()) return found->second.get();
-  // lengths change all the time: begin anew, when none is in use
+  // If lengths change all the time, the tables are made anew when none is in use.
   if (tables_.size() >= kMostTables) {
     FSCCL_TRY(side_->finish(Deadline::never(), request_.broken));
     tables_.clear();
@@ -88,7 +89,7 @@ Status ExchangedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t c
     pieces.receives.push_back({static_cast<uint64_t>(q) * (piece_bytes_ / call.element()),
                                mine <= begin ? 0 : std::min(mine - begin, count)});
   }
-  FSCCL_TRY(half.summed.make_wait(call.stream));  // the content before
+  FSCCL_TRY(half.summed.make_wait(call.stream));  // the former content must have been summed
   FSCCL_TRY(request_.exchange(pieces));
   return half.exchanged.record(call.stream);
 }
@@ -118,7 +119,7 @@ Status ExchangedSum::reduce_scatter(const DeviceCall& call, const cuda::ReduceEp
   const uint64_t piece = piece_bytes_ / call.element();
   uint64_t longest = 0;
   for (const CallPart& part : call.sends) longest = std::max(longest, part.count);
-  // The result is written on the other stream: after what the caller's has been given so far.
+  // The result is written on the other stream, after what the caller's stream was given so far.
   size_t turn = 0;
   for (uint64_t begin = 0; begin < longest; begin += piece, turn++) {
     FSCCL_TRY(exchange(call, begin, piece, halves_[turn % 2]));

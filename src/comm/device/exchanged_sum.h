@@ -1,8 +1,8 @@
-// Reduce-scatter as an exchange of the parts and one sum of them by this library's own kernel:
-// every element is added in rank order in fp32 and rounded once, as fsccl.h promises, where NCCL
-// would round 16-bit floats at every step and add in an order that depends on its rings. The wire
-// carries the same bytes. In pieces: while one is summed on a stream of this object's, the next is
-// exchanged on the caller's, by NCCL or by UCX.
+// A reduce-scatter as an exchange of the parts, which this library's own kernel sums. Every element
+// is added in rank order in fp32 and rounded once, as fsccl.h promises. NCCL would round 16-bit
+// floats at every step, and add in an order that depends on its rings. It sends as many bytes. The
+// sum is made in pieces: while one piece is summed on a stream of this object, the next is
+// exchanged on the caller's stream, by NCCL or by UCX.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,19 +20,20 @@ class ExchangedSum {
   struct Request {
     const cuda::Device& device;
     int ranks;
-    // ends waits for the stream on which it sums
+    // Returns an error if the wait for the stream on which it sums must end.
     BreakCheck broken;
-    std::function<Status(const DeviceCall&)> exchange;  // an all_to_all, in the order of its stream
+    std::function<Status(const DeviceCall&)> exchange;  // runs an all_to_all, in stream order
   };
   static Result<std::unique_ptr<ExchangedSum>> create(Request request);
   ~ExchangedSum();
   ExchangedSum(const ExchangedSum&) = delete;
 
-  // A reduce_scatter of floats, any parts; not inside a group. The epilogue is of the sum.
+  // Runs a reduce_scatter of floats with any parts, not inside a group. The epilogue is applied to
+  // the sum.
   Status reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue);
 
  private:
-  // One half of the scratch; while one half is summed, the other is filled.
+  // One half of the scratch memory. While one half is summed, the other is filled.
   struct Half {
     cuda::CUdeviceptr memory;
     cuda::OwnedEvent exchanged, summed;
@@ -51,10 +52,10 @@ class ExchangedSum {
   cuda::CUdeviceptr scratch_ = 0, result_ = 0;
   std::optional<cuda::OwnedStream> side_;
   std::vector<Half> halves_;
-  Tables tables_;  // for each length of a piece
+  Tables tables_;  // one for each length of a piece
 };
 
-// Returns true if ExchangedSum makes this sum: floats that are added (also averaged, or scaled).
+// Returns true if ExchangedSum makes this sum: floats that are added, averaged or scaled.
 bool can_sum_exchanged(const DeviceCall& call);
 cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks);
 

@@ -14,7 +14,7 @@ using nccl::ncclRedOp_t;
 // that is 0 or 1.
 struct Elements {
   ncclDataType_t type;
-  uint64_t scale;  // how many of `type` one element is
+  uint64_t scale;  // the number of `type` in one element
 };
 Elements moved(fsccl_dtype_t dtype) {
   const uint64_t bytes = dtype_size(dtype);
@@ -55,7 +55,7 @@ ncclRedOp_t operator_of(fsccl_dtype_t dtype, int kind) {
   return kOperators[kind];
 }
 
-// One scale of a sum, as NCCL wants it: in the type of the elements.
+// The scale of a sum in the form of NCCL: in the type of the elements.
 class Reduction {
  public:
   Reduction(nccl::Communicator& comm, const DeviceCall& call)
@@ -78,7 +78,7 @@ class Reduction {
                              &how_, &scale, type_, nccl::ncclScalarHostImmediate, comm.handle()));
     made_ = status_.ok();
   }
-  ~Reduction() {  // NCCL has taken over what the calls need of it
+  ~Reduction() {  // NCCL has copied what the calls need of it
     if (made_) (void)comm_.library().ncclRedOpDestroy(how_, comm_.handle());
   }
   Reduction(const Reduction&) = delete;
@@ -123,8 +123,8 @@ Status reduce_parts(nccl::Communicator& comm, const DeviceCall& call, const Redu
   for (int q = 0; q < comm.ranks(); q++) {
     const auto part = static_cast<size_t>(q);
     if (!call.sends[part].count) continue;
-    // A rank that is not the root has no buffer to receive into; its input serves, which NCCL
-    // leaves alone.
+    // A rank that is not the root has no buffer for the result. It passes its input, to which NCCL
+    // does not write.
     void* const to = q == comm.rank() ? call.output : const_cast<std::byte*>(call.from(part));
     FSCCL_TRY(
         comm.check("ncclReduce",

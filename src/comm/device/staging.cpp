@@ -8,8 +8,8 @@
 namespace fsccl {
 namespace {
 
-// Bytes of a half: large enough that a piece takes longer than its start, and small enough that
-// pinning it costs little.
+// The bytes of a half. It is so large that a piece takes longer than its start, and so small that
+// pinning it takes little time.
 constexpr uint64_t kHalfBytes = 4u << 20;
 constexpr size_t kPage = 4096;
 
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Staging>> Staging::create(Communicator& comm, const cuda:
 Staging::~Staging() {
   if (!memory_) return;
   const cuda::Current current(device_);
-  // Streams that do not end in time may still use the memory: it is left to them.
+  // Streams that do not end in time may still use the memory, which is then left to them.
   const Deadline deadline = Deadline::in_ms(kDrainMs);
   for (const Half& half : halves_)
     for (const cuda::OwnedEvent* event : {&half.copied_in, &half.copied_out})
@@ -80,7 +80,8 @@ Staging::~Staging() {
   std::free(memory_);
 }
 
-// Rounds are as many on all ranks. all_to_all_v alone has counts that others do not know.
+// All ranks have the same number of rounds. Only all_to_all_v has counts that other ranks do not
+// know.
 Result<uint64_t> Staging::longest_part(const DeviceCall& call) {
   uint64_t mine = std::max(longest(call.sends), longest(call.receives));
   if (call.op != OpCode::all_to_all || call.even) return mine;
@@ -174,7 +175,7 @@ Status Staging::run(const DeviceCall& call) {
     return comm_.run(CollectiveCall{}, true, &state);
   }
   FSCCL_ASSIGN(const uint64_t whole, longest_part(call));
-  // The same on all ranks, whatever parts each of them has.
+  // The result is the same on all ranks, whatever parts each of them has.
   const uint64_t parts = by_parts(call.op) ? 2 * static_cast<uint64_t>(comm_.size()) : 2;
   const uint64_t most = std::max<uint64_t>(1, (kHalfBytes - 64) / call.element() / parts);
   const auto round = [&](uint64_t number) {

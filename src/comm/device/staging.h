@@ -1,10 +1,11 @@
-// Collectives on device memory by way of host memory: the parts are copied to pinned memory, the
-// host's engine runs the collective there, and the result is copied back; in pieces, of which one
-// is copied while the next is moved between the ranks. Any ranks that have a communicator can do
-// this, and sums are the host's to the bit.
+// Collectives on device memory through host memory. The parts are copied to pinned memory, the
+// host's engine runs the collective there, and the result is copied back. This is done in pieces,
+// one of which is copied while the next is moved between the ranks. All ranks that have a
+// communicator can do this, and sums have the bits of the host's sums.
 //
-// In stream order: what was put on the stream before is seen, what is put there afterwards sees the
-// result. For that the call itself waits until the stream has come to it.
+// Calls are in stream order: a call sees what was put on the stream before it, and later work on
+// the stream sees the result. To achieve this, the call itself waits until the stream has reached
+// it.
 #pragma once
 #include <array>
 #include <memory>
@@ -24,7 +25,7 @@ class Staging {
   Status run(const DeviceCall& call);
 
  private:
-  // One half of the pinned memory; while one half is copied, the engine uses the other.
+  // One half of the pinned memory. While one half is copied, the engine uses the other.
   struct Half {
     std::byte* memory;
     cuda::OwnedEvent copied_in, copied_out;

@@ -20,7 +20,7 @@ Result<std::unique_ptr<StreamWatch>> StreamWatch::create(const cuda::Device& dev
   return made;
 }
 
-// Memory that a stream may still write to is never given to anybody else.
+// Memory to which a stream may still write is never used for anything else.
 StreamWatch::~StreamWatch() {
   if (hook_ >= 0) Reactor::instance().remove_hook(hook_);
   const bool over = std::all_of(followed_.begin(), followed_.end(),

@@ -3,9 +3,9 @@
 // memory of the host, and the service thread looks whether the value comes in time, and whether a
 // rank was lost meanwhile. If so, end() is called once, which must free the stream.
 //
-// The service thread reads memory and asks the driver nothing (it would have to ask for an event):
-// while another thread waits in the driver, such a question may wait, too, and with it every
-// deadline, socket and heartbeat of the process.
+// The service thread only reads memory. It does not ask the driver for an event: while another
+// thread waits in the driver, such a question may wait, too, and with it every deadline, socket and
+// heartbeat of the process.
 #pragma once
 #include <deque>
 #include <functional>
@@ -23,26 +23,28 @@ namespace fsccl {
 class StreamWatch {
  public:
   struct Hooks {
-    std::function<Status()> look;                // an error when waiting has become pointless
+    std::function<Status()> look;                // returns an error if waiting is useless now
     std::function<void(const Status&)> end;      // must not block
-    std::function<std::string()> describe_late;  // for the error's text: what is late
+    std::function<std::string()> describe_late;  // returns a text for the error: what is late
   };
   static Result<std::unique_ptr<StreamWatch>> create(const cuda::Device& device, int64_t timeout_ms,
                                                      Hooks hooks);
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
 
-  // Everything put on the stream so far is to be over by the deadline. The caller holds a Current.
-  // A stream that is being captured runs later and is not watched.
+  // Requires that everything that was put on the stream so far is over by the deadline. The caller
+  // holds a Current. A stream that is being captured runs later and is not watched.
   Status follow(cuda::CUstream stream);
-  bool idle();  // all that was followed is over, as far as was seen, or somebody has said why not
+  // Returns true if everything that was followed is over, as far as this was seen, or if end() was
+  // called.
+  bool idle();
 
  private:
   static constexpr size_t kWordsAtOnce = 1024;
   struct Word {
     uint32_t* host = nullptr;
     cuda::CUdeviceptr device = 0;
-    uint32_t value = 0;  // that it has, or will have: one more each time
+    uint32_t value = 0;  // the value that the word has or will have; it grows by one each time
     bool written() const { return __atomic_load_n(host, __ATOMIC_ACQUIRE) == value; }
   };
   struct Followed {
@@ -52,7 +54,7 @@ class StreamWatch {
   StreamWatch(const cuda::Device& device, int64_t timeout_ms, Hooks hooks)
       : device_(device), timeout_ms_(timeout_ms), hooks_(std::move(hooks)) {}
   Status make_words();
-  int64_t visit();  // in the service thread; how long it may sleep
+  int64_t visit();  // runs in the service thread, and returns how long that may sleep
 
   const cuda::Device& device_;
   const int64_t timeout_ms_;

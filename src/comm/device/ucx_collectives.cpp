@@ -8,10 +8,10 @@
 namespace fsccl {
 namespace {
 
-// bytes of a broadcast: shorter ones cost less as one message to each rank
+// A broadcast of fewer bytes takes less time as one message to each rank.
 constexpr uint64_t kLongBytes = 64u << 10;
 constexpr int64_t kVerdictMs = 300, kVerdictNapNs = 1'000'000;
-// an address of UCX has some hundred bytes for each of a machine's devices
+// An address of UCX has some hundred bytes for each device of a machine.
 constexpr uint64_t kMostEndpointBytes = 64u << 10;
 
 void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory, uint64_t bytes) {
@@ -25,7 +25,7 @@ Result<std::unique_ptr<UcxCollectives>> UcxCollectives::create(Communicator& com
                                                                std::function<Status()> broken) {
   Result<cuda::OwnedEvent> reached = cuda::OwnedEvent::create(device);
   Result<std::unique_ptr<Exchange>> by = make_exchange(comm.rank(), comm.size());
-  // Every rank comes to the two exchanges of endpoints, whatever went wrong on it.
+  // Every rank takes part in the two exchanges of endpoints, even if something failed on it.
   const std::vector<uint8_t> none;
   const std::vector<uint8_t>& endpoint = by.ok() ? by.value()->endpoint() : none;
   const auto ranks = static_cast<size_t>(comm.size());
@@ -116,8 +116,8 @@ Status UcxCollectives::move(const std::vector<const DeviceCall*>& calls) {
   return success();
 }
 
-// The others have begun: what stops this one stops them. A connection that broke is that of a rank
-// that died, most likely, of which the job says more in a moment.
+// The other ranks have begun, so an error that stops this rank stops them, too. A connection that
+// broke is most likely that of a rank that died; the job will soon say so.
 Status UcxCollectives::run(const std::vector<const DeviceCall*>& calls) {
   Status moved = move(calls);
   if (moved.ok()) return moved;

@@ -1,10 +1,11 @@
 // Collectives on device memory that only move bytes, as exchanges of their parts between the ranks
-// (transports/exchange.h): straight from where they lie to where they are to be. A part goes from
-// every rank to each that wants it; a long one for all is scattered first, and then every rank
-// passes on what it got, so that no rank sends it more than twice.
+// (transports/exchange.h), straight from place to place. A part is sent from its rank to each rank
+// that gets it. A long part for all ranks is scattered first, and then every rank passes on what it
+// got, so that no rank sends the part more than twice.
 //
-// In stream order: what was put on the streams before is seen, what is put there afterwards sees
-// the result. For that the call itself waits until the streams have come to it, and for the other
+// Calls are in stream order: a call sees what was put on the streams before it, and later work on
+// the streams sees the result. To achieve this, the call itself waits until the streams have
+// reached it, and for the other ranks.
 // ranks.
 #pragma once
 #include <functional>
@@ -20,8 +21,8 @@ namespace fsccl {
 
 class UcxCollectives {
  public:
-  // Collective, blocking. On a rank that fails the others know it only if it tells them.
-  // `broken`: an error when the others need not be waited for any more.
+  // Collective, blocking. If it fails on one rank, the other ranks know that only if the rank tells
+  // them. `broken` returns an error if the other ranks need not be waited for any more.
   static Result<std::unique_ptr<UcxCollectives>> create(Communicator& comm,
                                                         const cuda::Device& device,
                                                         std::function<Status()> broken);
@@ -32,7 +33,7 @@ class UcxCollectives {
   Status run(const std::vector<const DeviceCall*>& calls);
 
  private:
-  // The messages that are sent and received at once.
+  // The messages that are sent and received together.
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };
