@@ -1,5 +1,5 @@
-// A pool has slots, which all ranks of a communicator place alike, and blocks, which each rank
-// allocates alone. HostPool is a pool on host memory, DevicePool a pool on a GPU.
+// A pool has slots, which all ranks of a communicator place at the same offsets, and blocks, which
+// each rank allocates alone. HostPool is a pool on host memory, DevicePool a pool on a GPU.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace fsccl {
 
-// Returns the error of a call that gives a stream for an object in host memory, where streams order
-// nothing; success for NULL. `kind` and `name` are those of the object.
+// Returns an error if a call gives a stream for an object in host memory, where streams order
+// nothing, and success for NULL. `kind` and `name` are those of the object.
 inline Status refuse_stream(const void* stream, const char* kind, const std::string& name) {
   if (!stream) return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -27,17 +27,18 @@ class Pool {
 
   virtual fsccl_memory_t memory() const = 0;
   virtual int device_ordinal() const { return 0; }  // ordinal of the GPU
-  // True for a rehearsal: no slot or block has memory, and operations of units move nothing.
+  // Returns true for a rehearsal: no slot or block has memory, and operations of units move
+  // nothing.
   virtual bool dry_run() const { return false; }
   Communicator& comm() const { return comm_; }
   const std::string& name() const { return name_; }
   // The record of the pool's uses of memory.
   Journal& journal() { return *journal_; }
-  // `ask` is called before memory is short, with the bytes that are wanted.
+  // Sets `ask`, which is called before memory is short, with the number of bytes that are wanted.
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
 
-  // Blocks, as described at fsccl_pool_alloc(), fsccl_pool_free() and fsccl_pool_import(). Any
-  // thread may call these.
+  // These are the functions for blocks, as described at fsccl_pool_alloc(), fsccl_pool_free() and
+  // fsccl_pool_import(). Any thread may call them.
   virtual Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) = 0;
   virtual Status free_block(void* pointer, void* stream) = 0;
   virtual Status import(void* pointer, uint64_t bytes) = 0;
@@ -48,7 +49,7 @@ class Pool {
   virtual uint64_t history_hash() const = 0;
 
   virtual void stats(fsccl_pool_stats_t* stats) const = 0;  // any thread
-  // Gives unused memory of blocks back to the system, and says how many bytes.
+  // Gives unused memory of blocks back to the system, and returns the number of bytes.
   virtual uint64_t trim() = 0;
   // Returns an error that lists the blocks and units of the pool, if there are any.
   virtual Status check_empty() = 0;

@@ -2,11 +2,11 @@
 // segments, and the limits that the two keep together. Before it refuses a request, it gives back
 // memory that blocks do not use and asks the program, once a request.
 //
-// Growth passes through the program's source, if there is one: adaptors over fsccl_allocator_cuda()
-// see it and may refuse it; the memory is the arena's own. (Other processes must map a segment, at
-// a place of the arena's, so memory that somebody else has allocated cannot be one.)
+// Growth passes through the program's source, if there is one. Adaptors over fsccl_allocator_cuda()
+// see it and may refuse it, but the memory is the arena's own. (Other processes must map a segment
+// at a place of the arena, so memory that somebody else has allocated cannot be one.)
 //
-// Any thread. The lock is not held while `Relief` or the source is called.
+// Any thread may call the functions. The lock is not held while `Relief` or the source is called.
 #pragma once
 #include <array>
 #include <atomic>
@@ -22,7 +22,7 @@
 
 namespace fsccl {
 
-// Debug pools fill memory that nobody may read with this byte: a NaN in every type of floating
+// Debug pools fill memory that must not be read with this byte: a NaN in every type of floating
 // point.
 inline constexpr unsigned char kPoison = 0xff;
 
@@ -31,14 +31,14 @@ enum class DevicePart : uint8_t { slots, blocks };
 class DeviceMemory {
  public:
   struct Limits {
-    uint64_t all = 0;    // that this rank may reserve
-    uint64_t slots = 0;  // that slots may take: the smallest of the ranks'
-    uint64_t soft = 0;   // beyond it the program is asked; 0: none
+    uint64_t all = 0;    // the bytes that this rank may reserve
+    uint64_t slots = 0;  // the bytes that slots may take: the smallest of the ranks' limits
+    uint64_t soft = 0;   // the program is asked for memory beyond it; 0: never
   };
   struct Relief {
-    // gives back what blocks do not use, and waits for that
+    // Gives back what blocks do not use, and waits for that.
     std::function<void()> trim;
-    std::function<void(uint64_t bytes)> ask;  // the program, for so many bytes
+    std::function<void(uint64_t bytes)> ask;  // asks the program to free so many bytes
     std::function<std::string()> holders;     // returns the holders of memory, for the error
   };
   using Source = std::shared_ptr<MemorySource>;
@@ -51,17 +51,17 @@ class DeviceMemory {
   ~DeviceMemory();
   void set_source(Source source) { source_ = std::move(source); }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
-  void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
+  void set_journal(Journal* journal) { journal_ = journal; }  // the journal outlives this object
   // Lets the memory exist for ever, because work on the device may still use it.
   void leak();
 
-  // Adds a segment of `bytes`, a multiple of the granularity. *asked: the program has been asked
-  // for memory for this request.
+  // Adds a segment of `bytes`, a multiple of the granularity. *asked says that the program has been
+  // asked for memory for this request.
   Status grow(DevicePart part, uint64_t bytes, bool* asked);
-  // Gives back the segments that lie wholly at or above `bytes`, which are no longer used. Returns
-  // the number of their bytes.
+  // Gives back the segments that lie completely at or above `bytes`, which must not be used any
+  // more. Returns the number of their bytes.
   uint64_t shrink(DevicePart part, uint64_t bytes);
-  // returns the bytes that would be left
+  // Returns the bytes that shrink() would leave.
   uint64_t kept_by_shrink(DevicePart part, uint64_t bytes) const;
   const DeviceArena& arena(DevicePart part) const { return *arenas_[static_cast<size_t>(part)]; }
   cuda::CUdeviceptr base(DevicePart part) const { return arena(part).base(); }
@@ -75,7 +75,7 @@ class DeviceMemory {
   uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
-  // in all
+  // Returns the number of bytes that were given back so far.
   uint64_t given_back_bytes() const { return given_back_.load(std::memory_order_relaxed); }
 
  private:

@@ -31,14 +31,15 @@ namespace fsccl {
 class DevicePool final : public Pool {
  public:
   // Collective over `comm`, blocking: ranks exchange descriptions of their devices. Slots of ranks
-  // on other hosts are not mapped. `source`: the source of config.source; null: none was given.
+  // on other hosts are not mapped. `source` is the source of config.source, or null if there is
+  // none.
   static Result<std::unique_ptr<DevicePool>> create(
       Communicator& comm, const fsccl_pool_config_t& config,
       Result<DeviceMemory::Source> source = DeviceMemory::Source());
   ~DevicePool() override;
 
-  // The pool's own stream, for work before the caller has named a stream: it waits only for the
-  // work of its blocks.
+  // Returns the pool's own stream, for work before the caller has named a stream. It waits only for
+  // the work of the pool's blocks.
   const cuda::OwnedStream& own_stream() const { return *own_stream_; }
   // Records an event while the stream lives, so that the pool's end can wait for it even if the
   // stream has been destroyed by then.
@@ -46,7 +47,8 @@ class DevicePool final : public Pool {
 
   const cuda::Device& device() const { return *device_; }
 
-  // Blocks, ordered by streams as fsccl_pool_alloc() and fsccl_pool_free() say. Any thread.
+  // These are for blocks, which are ordered by streams as fsccl_pool_alloc() and fsccl_pool_free()
+  // say. Any thread may call them.
   Result<void*> alloc(uint64_t bytes, cuda::CUstream stream, uint64_t alignment) {
     return blocks_->alloc(bytes, stream, alignment);
   }
@@ -61,10 +63,11 @@ class DevicePool final : public Pool {
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device_ordinal() const override { return device_->ordinal(); }
 
-  // Takes a slot. All ranks make the same calls in the same order. `key`: unit and role; `stable`:
-  // one offset in every occurrence. Returns the offset in the arena of slots. Work that is put on
-  // `stream` from now on follows the last use of these bytes. A refusal is a refusal on all ranks.
-  // The first steps communicate and block, if memory has to grow.
+  // Takes a slot. All ranks make the same calls in the same order. `key` stands for a unit and a
+  // role. With `stable` the slot has the same offset in every occurrence. Returns the offset in the
+  // arena of slots. Work that is put on `stream` from now on follows the last use of these bytes.
+  // If one rank refuses, all do. In the first steps the call communicates and blocks, if memory has
+  // to grow.
   Result<uint64_t> take(uint64_t key, uint64_t bytes, bool stable, cuda::CUstream stream);
   // Gives a slot back. Its bytes are free when everything that was put on `stream` is done, and
   // `waits` are over, which are operations that wait until a peer has written a word.
@@ -74,14 +77,14 @@ class DevicePool final : public Pool {
   // the address where those of `rank` begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
   cuda::CUdeviceptr slots(int rank) const { return slots_->base(rank); }
-  // Returns where the slots of a communicator's ranks begin, or FSCCL_ERR_NOT_AVAILABLE, which says
-  // names a rank whose slots are not mapped, and the reason.
+  // Returns where the slots of a communicator's ranks begin. If some are not mapped, returns
+  // FSCCL_ERR_NOT_AVAILABLE, which names such a rank and the reason.
   Result<std::vector<cuda::CUdeviceptr>> slots_of(const Communicator& comm) const;
   uint64_t slot_bytes() const { return slots_->bytes(); }  // existing bytes; equal on all ranks
   // Returns the bytes of the slots' first piece of memory. From now on the piece is not given back,
   // because NCCL has a window on it.
   uint64_t first_slot_bytes() const { return slots_->first_bytes(); }
-  void keep_first_slots() { keeps_first_slots_ = true; }  // on all ranks
+  void keep_first_slots() { keeps_first_slots_ = true; }  // all ranks call it
 
   Status declare(const std::vector<StepEvent>& events);  // collective, blocking
   // Gives memory back if a new plan needs less. It waits for all ranks before it does.
@@ -112,7 +115,7 @@ class DevicePool final : public Pool {
   struct Held {
     uint64_t offset = 0, bytes = 0;  // rounded up to the alignment
     Journal::Slot* in_journal = nullptr;
-    bool now = false;  // true: the slot is held; else it was held, and its key comes again
+    bool now = false;  // true: the slot is held; false: it was held, and its key is used again
   };
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
@@ -124,8 +127,8 @@ class DevicePool final : public Pool {
   Status put_waits(cuda::CUstream stream, std::vector<cuda::CUstreamBatchMemOpParams>& waits) const;
   Status poison(const Held& slot, cuda::CUstream stream) const;
   Status give_back_surplus();
-  // Copies the figures of the region, which only the thread of the program may read, to where any
-  // thread may read them.
+  // Copies the figures of the region, which only the thread of the program may read, to a place
+  // where any thread may read them.
   void update_figures();
   Deadline deadline() const { return comm_.deadline(); }
 

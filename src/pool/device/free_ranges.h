@@ -24,8 +24,8 @@ class FreeRanges {
   FreeRanges(const FreeRanges&) = delete;
 
   void add(uint64_t begin, uint64_t end, uint64_t sequence);
-  // Returns where `bytes` fit best: in the smallest range that has room for them aligned, and in
-  // the lowest of such ranges. Sets *range_bytes to the size of the range.
+  // Returns the best place for `bytes`: in the smallest range that has room for them with the
+  // alignment, and in the lowest of such ranges. Sets *range_bytes to the size of the range.
   std::optional<uint64_t> find(uint64_t bytes, uint64_t alignment, uint64_t* range_bytes) const;
   // Removes the free bytes of [begin, end). Returns their latest mark; 0 if there were none.
   uint64_t remove(uint64_t begin, uint64_t end);

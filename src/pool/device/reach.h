@@ -18,7 +18,7 @@ struct DeviceRank {
   unsigned char uuid[16];
   uint64_t granularity;
   uint64_t free_bytes;   // free bytes of the device
-  uint64_t limit_bytes;  // 0: none was given
+  uint64_t limit_bytes;  // 0: no limit was given
 };
 
 struct Reach {
@@ -33,8 +33,8 @@ struct Reach {
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
                              const Result<DeviceRank>& mine);
 
-// Returns true if `mine` is true on all ranks; collective, blocking. Returns FSCCL_ERR_MISMATCH
-// where FSCCL_DEVICE_TRANSPORT differs.
+// Returns true if `mine` is true on all ranks. Collective, blocking. Returns FSCCL_ERR_MISMATCH if
+// FSCCL_DEVICE_TRANSPORT is not the same on all ranks.
 Result<bool> agree_on_reach(Communicator& comm, bool mine);
 
 }  // namespace fsccl

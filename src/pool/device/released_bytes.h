@@ -15,7 +15,7 @@ namespace fsccl {
 
 class ReleasedBytes {
  public:
-  // a wait ends when the word has reached its value, and words only grow
+  // A wait ends when the word has reached its value. Words only grow.
   using Waits = std::vector<cuda::CUstreamBatchMemOpParams>;
 
   // Adds a range. None of its bytes may be in the map.
@@ -34,7 +34,7 @@ class ReleasedBytes {
   };
   using Ranges = std::pmr::map<uint64_t, Range>;  // by begin, disjoint
   void split(uint64_t at);
-  // the range with these ends, else ranges_.end()
+  // Returns the range with these ends, or ranges_.end().
   Ranges::const_iterator find_same(uint64_t begin, uint64_t end) const;
 
   NodeMemory nodes_;

@@ -8,13 +8,13 @@
 // for long, only the youngest kMostEvents have an event. A wait for an older mark then waits for
 // the next mark that has one. That is more work than was asked for, but it was put on the stream
 // before the wait. A stream must live while other streams are used with the pool (PyTorch's streams
-// live for ever); when the pool ends it may have been destroyed.
+// are never destroyed). When the pool ends, the stream may have been destroyed.
 //
 // A stream that is being captured gets no event: the event would belong to the graph, and a stream
 // that waits for it would join the capture. The marks of such a stream are open until the capture
 // is over.
 //
-// One thread at a time.
+// One thread at a time may call the functions.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -78,8 +78,9 @@ class StreamMarks {
   // Waits for all marks; returns false at the deadline. The host waits only when memory goes back
   // to the system.
   Result<bool> wait_for_all(Deadline deadline);
-  // Does the same for the last time, when streams may have been destroyed. The state of a stream
-  // without an event behind its last mark is then known only through the context, which cannot be
+  // Does the same for the last time, when streams may have been destroyed. If a stream has no event
+  // behind its last mark, its state is then known only through the context. The context cannot be
+  // waited for during a capture, so this is an error then.
   // waited for during a capture: an error.
   Result<bool> finish(Deadline deadline);
   size_t events() const;  // the number of events that exist
@@ -93,7 +94,7 @@ class StreamMarks {
     cuda::CUstream stream = nullptr;
     uint64_t marks = 0, over = 0;
     std::deque<Recorded> events;  // later than `over`, in order
-    // by number of a stream: the mark of it that this one is ordered behind
+    // By number of a stream: the mark of that stream behind which this one is ordered.
     std::vector<uint64_t> known;
   };
   Result<bool> wait_for_context(Deadline deadline) const;

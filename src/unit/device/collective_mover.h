@@ -22,8 +22,8 @@ namespace fsccl {
 class CollectiveMover {
  public:
   struct Piece {
-    int rank = 0;         // rank that holds it
-    uint64_t offset = 0;  // bytes, in the slot
+    int rank = 0;         // the rank that has the piece
+    uint64_t offset = 0;  // bytes from the begin of the slot
     uint64_t count = 0;   // elements
     fsccl_dtype_t dtype = FSCCL_FLOAT32;
     uint64_t bytes() const { return count * dtype_size(dtype); }
@@ -31,20 +31,20 @@ class CollectiveMover {
   struct Request {
     Communicator* comm = nullptr;
     int ordinal = 0;                           // ordinal of the GPU
-    cuda::CUdeviceptr slots = 0;               // this rank's
+    cuda::CUdeviceptr slots = 0;               // the slots of this rank
     std::vector<Piece> parameters, gradients;  // the same on all ranks
   };
-  // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when kernels
-  // are missing on one.
+  // Collective over the communicator, blocking. Returns FSCCL_ERR_NOT_AVAILABLE on all ranks if
+  // kernels are missing on one.
   static Result<std::unique_ptr<CollectiveMover>> create(Request request);
   ~CollectiveMover();
   CollectiveMover(const CollectiveMover&) = delete;
 
-  // The first `first_bytes` bytes of the slots are one piece of memory, the same number on all
-  // ranks, and stay so: gathers in place may then use symmetric memory. Collective, and blocks at
-  // the first call with a number above 0.
+  // Says that the first `first_bytes` bytes of the slots are one piece of memory, which has this
+  // size on all ranks and stays so. Gathers in place may then use symmetric memory. Collective. The
+  // first call with a number above 0 blocks.
   Status use_window(uint64_t first_bytes);
-  // Gathers. This rank's pieces are in the slot, which is at this offset of the slots.
+  // Gathers. This rank's pieces must be in the slot, which is at this offset of the slots.
   Status gather(uint64_t slot, cuda::CUstream stream);
   // The destination and the type of the sum of a gradient piece of this rank. place_sums() takes
   // them in the order of Request::gradients.
@@ -57,18 +57,18 @@ class CollectiveMover {
   Status reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::CUdeviceptr norm,
                 cuda::CUstream stream);
 
-  const char* gathers_by() const;  // for reports
+  const char* gathers_by() const;  // the means, for reports
 
-  // From this many bytes a piece on, on average, a call of NCCL for each piece costs less.
+  // If a piece has so many bytes or more on average, a call of NCCL for each piece takes less time.
   static constexpr uint64_t kLargePiece = 256u << 10;
 
  private:
   enum class Transfer : uint8_t { in_place, each, packed };
-  // Pieces packed rank by rank, aligned.
+  // Pieces that are packed rank by rank, aligned.
   struct Packing {
     std::vector<uint64_t> begins;                         // by rank, and the end
     std::vector<uint64_t> offsets;                        // by piece
-    std::shared_ptr<const cuda::CastTable> pack, unpack;  // null where nothing is small
+    std::shared_ptr<const cuda::CastTable> pack, unpack;  // null if no piece is small
   };
   explicit CollectiveMover(Request request) : request_(std::move(request)) {}
   Transfer transfer_of(const std::vector<Piece>& pieces) const;
@@ -76,7 +76,7 @@ class CollectiveMover {
   Status make_tables();
   Status allocate();
   void make_calls();
-  uint64_t parameter_bytes() const;  // gathered in place
+  uint64_t parameter_bytes() const;  // bytes that are gathered in place
   uint64_t own_gradient_bytes() const;
 
   DeviceCollectives& on() const { return DeviceCollectives::of(*request_.comm); }
@@ -85,15 +85,15 @@ class CollectiveMover {
 
   Request request_;
   bool asked_for_window_ = false;
-  const cuda::DeviceKernels* kernels_ = nullptr;  // null: none for this GPU
+  const cuda::DeviceKernels* kernels_ = nullptr;  // null if there are none for this GPU
   Transfer gather_transfer_ = Transfer::each, reduce_transfer_ = Transfer::each;
   Packing parameters_, gradients_;
   std::shared_ptr<const cuda::ReduceTable> sums_;
   DeviceCall gather_call_, exchange_;  // calls on bytes
   // calls for each parameter's piece, and for each gradient's
   std::vector<DeviceCall> broadcasts_, gathers_;
-  // Packed parameters of all ranks; of gradients, what the exchange sends, and what it receives. In
-  // one piece of memory.
+  // One piece of memory has these: the packed parameters of all ranks, and the packed gradients
+  // that the exchange sends and receives.
   cuda::CUdeviceptr packed_ = 0, sent_ = 0, received_ = 0;
 };
 

@@ -1,9 +1,9 @@
-// Moves a unit's bytes by collectives, where its ranks do not all reach each other's slots: one
-// launch casts this rank's shards into its slot, collectives bring the other ranks' parts there,
-// and collectives bring each gradient's part to the rank that owns it (collective_mover.h).
+// Moves a unit's bytes by collectives, for a unit whose ranks do not all reach each other's slots.
+// One launch casts this rank's shards into its slot. Collectives bring the parts of the other ranks
+// there, and bring each part of the gradients to the rank that owns it (collective_mover.h).
 // Everything is in the order of the stream, and peers no longer use a slot when the operation is
-// over here. NCCL does not compare operations, so ranks that issue different ones end at the
-// communicator's deadline.
+// over on this rank. NCCL does not compare operations, so ranks that issue different ones end at
+// the communicator's deadline.
 #pragma once
 #include <memory>
 #include <optional>
@@ -47,7 +47,7 @@ class CollectiveUnitMover final : public DeviceMover {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::unique_ptr<CollectiveMover> by_;
-  // own shards into the slot; null: there are none
+  // Casts this rank's shards into the slot. Null if there are none.
   std::shared_ptr<const cuda::CastTable> casts_;
   std::optional<cuda::OwnedEvent> gathered_, reduced_;  // behind the last operation of each kind
 };

@@ -16,8 +16,8 @@ namespace fsccl {
 class DevicePool;
 
 // Chooses how `bytes` bytes move between the slots of all ranks of `among`, and logs the choice.
-// Collective over them, blocking: all get the same answer. `reaches`: this rank reaches the slots
-// of the others. `what`: what moves the bytes, for the log.
+// Collective over them, blocking: all get the same answer. `reaches` says that this rank reaches
+// the slots of the others. `what` names the operation in the log.
 Result<UnitAlgorithm> agree_on_algorithm(Communicator& among, uint64_t bytes, bool reaches,
                                          const std::string& what);
 
@@ -35,7 +35,7 @@ class DeviceMover {
   static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
   virtual ~DeviceMover() = default;  // waits until what was put on streams is over
 
-  // Set where this rank's shards, and sharded gradients, are from now on. They wait for the work
+  // These set the places of this rank's shards and of its sharded gradients. They wait for the work
   // that still uses the old places.
   virtual Status place_shards(const std::vector<std::byte*>& shards) = 0;
   virtual Status place_sharded_grads(const std::vector<std::byte*>& grads) = 0;
@@ -44,7 +44,7 @@ class DeviceMover {
   // no slot is taken. Work that is put on the stream from now on follows the unit's last operation
   // of the kind.
   virtual Status begin(Track::Kind kind, cuda::CUstream stream) = 0;
-  // Called after begin() instead of an operation: a slot was taken (none), or another part did
+  // Is called after begin() instead of an operation: a slot was taken (none), or another part did
   // `what` with the shards. The next operation of the kind follows it.
   virtual Status took(Track::Kind kind, cuda::CUstream stream, OpCode what = OpCode::none) = 0;
 
@@ -70,7 +70,7 @@ class DeviceMover {
   // Returns the waits that must be over before the slot of the last operation is written, besides
   // that operation's stream: peers read the slot.
   virtual std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind kind) const = 0;
-  // The host waits until all work that was put on streams is over, or has failed.
+  // Waits on the host until all work that was put on streams is over, or has failed.
   virtual void finish(Track::Kind kind) const = 0;
 };
 

@@ -29,7 +29,7 @@ class DeviceUnit final : public Unit {
   Status check_idle() override { return success(); }  // the destructor waits
   Status check_zones() override { return success(); }
 
-  // The sizes of its slots, for a declared step: 0 bytes if there is none.
+  // The sizes of the unit's slots, for a declared step. 0 bytes: there is no such slot.
   struct SlotInfo {
     uint64_t key = 0, bytes = 0;
     bool held = false;
@@ -45,8 +45,8 @@ class DeviceUnit final : public Unit {
   };
   DeviceUnit(UnitSpec spec, DevicePool& pool) : Unit(std::move(spec)), pool_(pool) {}
   Status begin_call(void* stream) override;
-  // `wait` must be true here and below: an event on the stream takes the place of an operation's
-  // work.
+  // `wait` must be true here and below, because an event on the stream replaces the work of an
+  // operation.
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
   Status give_back_params() override;
   Status give_back_param(size_t index) override;
@@ -60,25 +60,25 @@ class DeviceUnit final : public Unit {
   Status broadcast_shards(int root, bool wait, fsccl_status_t* state,
                           Submitted* submitted) override;
   Result<std::vector<uint64_t>> hash_shards() override;
-  // returns true for a gradient of its own, with elements on this rank
+  // Returns true if the parameter has a gradient of its own with elements on this rank.
   bool has_sharded_grad(size_t i) const {
     return has_grad(i) && !layout().tied(i) && layout().piece(comm().rank(), i).count;
   }
 
-  // creation
+  // The following functions create the unit.
   size_t bytes_for_host() const;
   Status place();
   Status check_device_memory(const void* pointer, const char* what, size_t index) const;
 
-  // Tables of where shards and sharded gradients lie, the mover's and the replicas' sum's. Making
-  // some may fail: then there are none until it succeeds.
+  // Makes the tables of the places of shards and sharded gradients, for the mover and for the sum
+  // over the replicas. If that fails, there are none until it succeeds.
   Status name_shards(std::vector<std::byte*> places);
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
   Status no_work() const;
-  // within a step of the mover
+  // Is called within a step of the mover.
   Status take(Slot& slot);
-  // beside the mover's
+  // Gives the slot back. `readers` are waits in addition to the mover's.
   Status give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpParams> readers = {});
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;
   uint64_t agreed(OpCode op, uint8_t flags) const;
@@ -91,7 +91,7 @@ class DeviceUnit final : public Unit {
   Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;
   Status set_norm_of_nothing(cuda::CUdeviceptr norm) const;
 
-  // HSDP, device_unit_replicas.cpp
+  // These are for HSDP (device_unit_replicas.cpp).
   Status join_replicas();
   void leave_replicas();
   Status look_for_failure() const;  // checks all of the unit's communicators
@@ -101,17 +101,17 @@ class DeviceUnit final : public Unit {
 
   DevicePool& pool_;
   std::unique_ptr<DeviceMover> mover_;
-  std::unique_ptr<ReplicaSum> replica_sum_;  // null: without a replicate_comm
+  std::unique_ptr<ReplicaSum> replica_sum_;  // null if there is no replicate_comm
   int rank_in_pool_ = 0;
   Slot parameters_{.kind = Track::Kind::parameters}, gradients_{.kind = Track::Kind::gradients};
   bool shards_named_ = false, sharded_grads_named_ = false;
   bool reduces_here_ = false;  // this rank has pieces of gradients
-  // For the host: the norm of a reduction whose result goes there, or pieces of shards that are
-  // compared.
+  // Memory for what the host reads: the norm of a reduction whose result goes there, or pieces of
+  // shards that are compared.
   std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
   cuda::CUstream stream_ = nullptr;  // the stream of the present call, or of the last one
-  // a kept slot's parameters, by the stream of the last reshard
+  // For a kept slot: an event behind the last reshard, when the parameters had been read.
   std::optional<cuda::OwnedEvent> read_;
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for
   std::shared_ptr<const cuda::CastTable> pack_;

@@ -8,8 +8,8 @@
 // again, because ranks end units at different times: when all channels of a piece of memory are
 // taken, the next unit makes another piece.
 //
-// The log. The operations that a rank has issued, in order: the host writes the log as it issues,
-// and the watchdogs of its peers read it and find out when ranks disagree.
+// The log has the operations that a rank has issued, in order. The host writes it while it issues
+// operations. The watchdogs of its peers read it, and so find out when ranks disagree.
 //
 // Other ranks wrote this memory, perhaps a rank that has gone astray. Its content orders operations
 // and is compared, and nothing else depends on it.
@@ -30,7 +30,7 @@ class Inboxes {
  public:
   static constexpr uint32_t kChannels = 64;
   static constexpr uint64_t kLogEntries = 256;
-  // by how much a value is ahead that lets every wait go
+  // A value that is ahead by so much ends every wait.
   static constexpr uint64_t kBeyond = uint64_t{1} << 30;
 
   struct LogEntry {
@@ -38,7 +38,7 @@ class Inboxes {
     uint64_t hash = 0;    // hash of everything that ranks must agree on
     uint32_t channel = 0;
     uint8_t op = 0, flags = 0;
-    uint64_t sequence = 0;  // in its track
+    uint64_t sequence = 0;  // its number in its track
   };
 
   ~Inboxes();
@@ -48,7 +48,7 @@ class Inboxes {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   bool wide() const { return wide_; }  // values have 64 bits; else 32
-  // Returns true if `value` is `wanted` or later: values may wrap.
+  // Returns true if `value` is `wanted` or later. Values may wrap.
   bool reached(uint64_t value, uint64_t wanted) const {
     return wide_ ? static_cast<int64_t>(value - wanted) >= 0
                  : static_cast<int32_t>(static_cast<uint32_t>(value) -
@@ -58,15 +58,15 @@ class Inboxes {
     return wide_ ? value == wanted : static_cast<uint32_t>(value) == static_cast<uint32_t>(wanted);
   }
 
-  // Operations of streams on a word of `from`'s line in the inbox of `owner`.
+  // These return operations of streams on a word of `from`'s line in the inbox of `owner`.
   cuda::CUstreamBatchMemOpParams write(int owner, uint32_t channel, int from, int word,
                                        uint64_t value) const;
   enum class Until : unsigned { reached = 0, equal = 1 };
-  // in this rank's inbox
+  // Waits for a word in this rank's inbox.
   cuda::CUstreamBatchMemOpParams wait(uint32_t channel, int from, int word, uint64_t value,
                                       Until until) const;
 
-  // In this rank's inbox, by the host.
+  // Reads a word of this rank's inbox on the host.
   uint64_t read(uint32_t channel, int from, int word) const;
   void let_go(uint32_t channel, int from, int word, uint64_t value);
 
@@ -75,7 +75,7 @@ class Inboxes {
   // Reads the operation that `rank` issued as its operation `number`. Returns false if there is
   // nothing yet, or no more.
   bool read_log(int rank, uint64_t number, LogEntry* entry) const;
-  // The unit of a channel, as this rank knows it; "" if it knows none.
+  // Returns the unit of a channel as far as this rank knows it, or "".
   std::string unit_of(uint32_t channel) const;
 
  private:
@@ -104,8 +104,8 @@ class Inboxes {
 
 // A unit's lines in the inboxes of all ranks.
 struct InboxChannel {
-  // Collective over `comm`, blocking. Its memory lives as long as `keeper`, for waits on it may be
-  // handed to a pool there.
+  // Collective over `comm`, blocking. The memory lives as long as `keeper`, because waits on it may
+  // be handed to a pool there.
   static Result<InboxChannel> open(Communicator& comm, Communicator& keeper,
                                    const cuda::Device& device, const std::string& unit);
 

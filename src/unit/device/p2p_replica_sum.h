@@ -1,6 +1,6 @@
 // Sums over replicas that map each other's slots. When the shard ranks have read a rank's gradient
-// slot, it packs its sharded gradients there; then each replica reads the slots of all and sums
-// them into its own gradients:
+// slot, the rank packs its sharded gradients there. Then each replica reads the slots of all
+// replicas and sums them into its own gradients:
 //
 //   begin, wait until the shard ranks have read, cast (1 launch), ready, wait, reduce (1 launch),
 //   done
@@ -42,7 +42,7 @@ class P2pReplicaSum final : public ReplicaSum {
   const UnitDefinition& definition_;
   DevicePool& pool_;
   const std::vector<cuda::CUdeviceptr> slots_;  // by rank of the replicate_comm
-  // outlives the track, which waits for what is under way
+  // The program outlives the track, which waits for its operations.
   std::unique_ptr<StreamProgram> program_;
   std::unique_ptr<Track> track_;
 };

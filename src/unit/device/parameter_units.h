@@ -16,7 +16,7 @@ class ParameterUnits final : public Unit {
   // Collective over the unit's communicator, blocking.
   static Result<std::unique_ptr<ParameterUnits>> create(UnitSpec spec, DevicePool& pool);
 
-  // The unit of a parameter, or of the one that it is tied to.
+  // Returns the unit of a parameter, or of the parameter to which it is tied.
   const DeviceUnit& unit_of(size_t index) const { return *units_[layout().owner(index)]; }
 
   Status check_idle() override { return success(); }  // the units' destructors wait

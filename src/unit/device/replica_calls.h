@@ -31,7 +31,7 @@ class ReplicaCalls final : public ReplicaSum {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::vector<DeviceCall> calls_;
-  // norms of each gradient by itself; null: there are none
+  // Makes the norm of each gradient by itself. Null if no norms are made.
   std::shared_ptr<const cuda::ReduceTable> norms_;
   std::optional<cuda::OwnedEvent> added_;  // behind the last call
 };

@@ -35,9 +35,9 @@ struct StreamAction {
     reduce,   // one launch
   };
   Kind kind{};
-  int tick = 0;            // signal, wait
-  std::vector<int> peers;  // wait; empty: all
-  // cast, place; source: an address; destination: an offset in the slot
+  int tick = 0;            // the tick of a signal or a wait
+  std::vector<int> peers;  // the peers that a wait waits for; all peers if empty
+  // For a cast or a place: the source is an address, and the destination an offset in the slot.
   std::vector<cuda::CastRange> casts;
   std::vector<CopyRange> copies;           // copy, scatter
   std::vector<cuda::ReduceRange> reduces;  // offset: in the slot
@@ -60,9 +60,9 @@ struct StreamOptions {
   static StreamOptions& of_process();  // for measuring, and for tests: set before units are made
 };
 
-// Makes the actions of a plan. `slots`: the number of the plan's first buffers that are slots;
-// `places`: the address of each other buffer on this rank. Returns FSCCL_ERR_INTERNAL if a plan has
-// a step that plans of units do not have.
+// Makes the actions of a plan. `slots` is the number of the plan's first buffers that are slots.
+// `places` has the address of each other buffer on this rank. Returns FSCCL_ERR_INTERNAL if the
+// plan has a step that plans of units do not have.
 Result<StreamPlan> compile(const Plan& plan, size_t slots,
                            const std::vector<cuda::CUdeviceptr>& places,
                            const StreamOptions& options);

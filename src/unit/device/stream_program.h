@@ -17,7 +17,7 @@ struct ReduceRun {
 
 class StreamProgram {
  public:
-  // `slots`: where each rank's slots begin, as this process sees them.
+  // `slots` has the addresses in this process at which the slots of each rank begin.
   static Result<std::unique_ptr<StreamProgram>> make(const cuda::Device& device, StreamPlan plan,
                                                      std::vector<cuda::CUdeviceptr> slots);
   // Runs within a step of `track` that was entered. Every rank's slot is at `offset` of its slots.
@@ -44,10 +44,10 @@ class StreamProgram {
   const cuda::Device& device_;
   const cuda::DeviceKernels& kernels_;
   StreamPlan plan_;
-  // the last three of the run of now
+  // The last three belong to the present run.
   std::vector<cuda::CUdeviceptr> slots_, bases_, sources_, destinations_;
   std::vector<Tables> tables_;  // by action
-  // the driver, copies several in a call
+  // The driver takes several copies in a call.
   bool takes_batches_ = false;
 };
 

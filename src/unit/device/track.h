@@ -1,6 +1,6 @@
-// A track is one succession of operations of a unit on a GPU, of its parameters or of its
+// A track is a sequence of operations of a unit on a GPU: those on its parameters, or those on its
 // gradients. It has the words with which streams signal their progress to peers, and for which they
-// wait. The operations of a track follow each other, also if the caller names another stream.
+// wait. The operations of a track follow each other, even if the caller names another stream.
 // Tracks do not wait for each other.
 //
 // A track has these words in the line that a rank has for each peer:
@@ -44,12 +44,14 @@ class Track {
   // follows the step before. After an error that peers do not have, the ranks are no longer in
   // step, so the caller fails the communicator.
   Status begin(cuda::CUstream stream);
-  // `hash`: a hash of everything that ranks must agree on. op, flags: for the watchdog's messages.
+  // `hash` is a hash of everything that ranks must agree on. `op` and `flags` are for texts of the
+  // watchdog.
   void enter(OpCode op, uint8_t flags, uint64_t hash);
   void take_only(OpCode op);
   Status signal(int tick, cuda::CUstream stream);
-  Status wait(const std::vector<int>& peers, int tick, cuda::CUstream stream);  // empty: all
-  // `reads_no_more`: this rank no longer reads peers' slots, and has not signalled it yet.
+  // Waits for these peers, or for all if `peers` is empty.
+  Status wait(const std::vector<int>& peers, int tick, cuda::CUstream stream);
+  // `reads_no_more` says that this rank no longer reads peers' slots and has not signalled it yet.
   Status end(cuda::CUstream stream, bool reads_no_more);
   // Returns waits that are over when every peer has read this rank's slot in the last operation
   // that moved bytes.
@@ -63,7 +65,7 @@ class Track {
   bool idle() const {
     return inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), steps_);
   }
-  // The host waits until all steps have ended. The watchdog makes sure that they end.
+  // Waits on the host until all steps have ended. The watchdog makes sure that they end.
   void finish() const;
 
  private:
@@ -71,8 +73,8 @@ class Track {
   static constexpr size_t kMostOutstanding = 64;
   struct Outstanding {
     uint64_t step = 0;
-    Inboxes::LogEntry entry;  // number 0: takes a slot only
-    int64_t deadline_ns = 0;  // 0: no look has found that its stream has come to it
+    Inboxes::LogEntry entry;  // number 0: it only takes a slot
+    int64_t deadline_ns = 0;  // 0: no look has found yet that its stream has reached it
   };
 
   Inboxes& inboxes() const { return *channel_.inboxes; }

@@ -1,12 +1,12 @@
-// Watches the work that units of this process have put on streams, in the library's service thread:
-// peers that disagree, peers that do not come before the deadline, peers that die, and
-// communicators that are aborted. It then fails the communicator, so that the next call reports it,
-// and lets this process's own streams go, which would wait for ever. These streams then work on
-// garbage that nobody uses.
+// Watches, in the library's service thread, the work that units of this process have put on
+// streams. It looks for peers that disagree, do not come before the deadline, or die, and for
+// communicators that are aborted. In these cases it fails the communicator, so that the next call
+// reports it, and releases this process's own streams, which would otherwise wait for ever. These
+// streams then work on garbage that nobody uses.
 //
-// There is one for each process. While nothing is outstanding, it does nothing. It asks nothing of
-// CUDA, but reads memory that streams have written (track.h), so it disturbs neither a capture nor
-// a device that hangs.
+// A process has one watchdog. While no operation is outstanding, it does nothing. It asks CUDA
+// nothing and only reads memory that streams have written (track.h), so it disturbs neither a
+// capture nor a device that hangs.
 #pragma once
 #include <atomic>
 #include <cstdint>

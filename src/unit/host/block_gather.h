@@ -1,11 +1,11 @@
-// The gather between hosts with a block codec (codec/blocks.h), which loses something. Each host
-// encodes what it brings when its shards have changed, and tells how many bytes that takes; it
-// keeps them, so that the gathers of forward and of backward send the same. All hosts decode, the
-// one that brought them as well: every rank has the same parameters. Where too many blocks would go
-// exactly, all of a host's words go plain.
+// The gather between hosts with a block codec (codec/blocks.h), which loses something. When its
+// shards have changed, each host encodes its words and tells how many bytes they take. It keeps
+// these bytes, so that the gathers of forward and of backward send the same. All hosts decode them,
+// including the host that encoded them, so every rank has the same parameters. If too many blocks
+// of a host would be sent exactly, all its words are sent plain.
 //
-// The words alone decide which of them go exactly or plain, never times: this codec does not
-// decline.
+// Only the words decide which of them are sent exactly or plain, and never times. So this codec
+// never declines.
 #pragma once
 #include "codec/blocks.h"
 #include "unit/host/coded_gather.h"
@@ -23,13 +23,13 @@ class BlockGather final : public CodedGather {
   bool covers(fsccl_dtype_t dtype) const override { return blocks_take(dtype); }
 
   static BlockGather& of(Operation& op) { return static_cast<BlockGather&>(owner_of(op)); }
-  uint64_t encode_own();  // returns the coded bytes; 0: the words go plain
+  uint64_t encode_own();  // returns the coded bytes; 0: the words are sent plain
   Completion choose(Operation& op);
   Completion move(Operation& op);
   Completion decode(Operation& op);
   bool decode_host(size_t host, const uint8_t* in, uint64_t size);
-  // fixed_bytes() returns the coded bytes of a host's words if none go exactly, exact_bytes() the
-  // most bytes of words that go exactly.
+  // fixed_bytes() returns the coded bytes of a host's words if none are sent exactly. exact_bytes()
+  // returns the most bytes of words that are sent exactly.
   uint64_t fixed_bytes(size_t host) const;
   uint64_t exact_bytes(size_t host) const;
   uint64_t most_coded(size_t host) const { return fixed_bytes(host) + exact_bytes(host); }

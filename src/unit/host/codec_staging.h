@@ -1,7 +1,7 @@
-// The staging memory of a lane, in the pool: it holds coded bytes between the codec and the
-// transport, in one area for what a rank sends and in one for what it receives. All units of the
-// lane share it, because their gathers and sums run one after the other, and with it what all of
-// them know of the lane.
+// The staging memory of a lane, in the pool. It holds coded bytes between the codec and the
+// transport, in one area for bytes that a rank sends and in one for bytes that it receives. All
+// units of the lane share it, because their gathers and sums run one after the other. They also
+// share what they know of the lane.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -22,7 +22,7 @@ class CodecStaging {
   CodecStaging(const CodecStaging&) = delete;
   CodecStaging& operator=(const CodecStaging&) = delete;
 
-  // Makes the areas as long as that, at least. No gather of the lane is under way.
+  // Makes the areas at least so long. No gather of the lane may be under way.
   // FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
   Status reserve(uint64_t send_bytes, uint64_t receive_bytes);
 

@@ -1,6 +1,6 @@
-// The gather between hosts with a codec. It moves words coded, as one operation of the lane, that
-// LaneExchange moves as they are. delta_gather.h and block_gather.h say how; this file has the part
-// that both share.
+// The gather between hosts with a codec. As one operation of the lane, it moves those words coded
+// that LaneExchange would move as they are. delta_gather.h and block_gather.h say how. This file
+// has the part that both share.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -24,12 +24,12 @@ class CodedGather : public LaneOperation {
                                                      const std::string& unit);
   ~CodedGather() override;
 
-  // Is called once before each gather. True: the codec stays out of this gather, which is plain.
-  // All ranks get the same answer.
+  // Is called once before each gather. Returns true if this gather must be plain. All ranks get the
+  // same answer.
   virtual bool stays_out() { return false; }
   // Submits the gather into the slots behind the operations of the chain, and does not wait.
-  // `called`: the fingerprint that ranks compare. `changed`: the shards may have changed since the
-  // last gather; the same on all ranks.
+  // `called` is the fingerprint that ranks compare. `changed` says that the shards may have changed
+  // since the last gather; it is the same on all ranks.
   Status run(const SlotSet& slots, const Fingerprint& called, bool changed, Chain* chain);
 
   // Any thread may call it.
@@ -44,10 +44,10 @@ class CodedGather : public LaneOperation {
   virtual bool covers(fsccl_dtype_t dtype) const = 0;
 
   Status allocate(uint64_t bytes, const std::string& unit);  // sets memory_
-  // Lists the tensors that `hosts` bring. `coded`: by host, the number of coded bytes, which this
-  // rank has at `sent`, or which are not listed if that is null; 0: the host's words go plain, from
-  // slot to slot. `others`: tensors that the codec does not cover go, too. Returns the bytes of
-  // each host.
+  // Lists the tensors of `hosts`. `coded` has the number of coded bytes by host. This rank has them
+  // at `sent`; if that is null, they are not listed. 0: the host's words are sent plain, from slot
+  // to slot. With `others`, tensors that the codec does not cover are listed, too. Returns the
+  // bytes of each host.
   std::vector<uint64_t> list(const std::vector<bool>& hosts, const std::vector<uint64_t>& coded,
                              bool others, uint8_t* sent, ListShape* shape);
   std::vector<uint64_t> plain_bytes() const;  // by host

@@ -1,8 +1,8 @@
-// The sum between hosts with a codec. It sends elements coded (codec/blocks.h), as one operation,
-// that LaneExchange sends as they are. Each rank encodes its elements for each other rank; the
-// ranks exchange the blocks; then each rank adds up the elements that it gets and its own elements,
-// which are not coded, in the order of the ranks and in fp32. Sizes follow from the unit, the order
-// of additions is always the same, and nothing depends on times.
+// The sum between hosts with a codec. As one operation, it sends those elements coded
+// (codec/blocks.h) that LaneExchange would send as they are. Each rank encodes its elements for
+// each other rank, and the ranks exchange the blocks. Then each rank adds up the elements that it
+// gets and its own elements, which are not coded, in the order of the ranks and in fp32. Sizes
+// follow from the unit, the order of additions is always the same, and nothing depends on times.
 //
 // With feedback a rank keeps, in the pool, the error of each element that it sent, and adds it to
 // the element the next time. The errors take 4 bytes for each element that the rank sends.
@@ -29,7 +29,7 @@ class CodedSum final : public LaneOperation {
   ~CodedSum() override;
 
   // Submits the sum, as LaneExchange::run() does, behind the operations of the chain, and does not
-  // wait. `finishes`: how sums of contributions are finished; it has no effect on partial sums.
+  // wait. `finishes` says how sums of contributions are finished. It has no effect on partial sums.
   Status run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
              const OperationSettings& finishes, const Fingerprint& called, Chain* chain);
 

@@ -1,7 +1,8 @@
 // The copies that the delta codec needs: for each host of a lane, the 16-bit words that the host
-// brought at the last gather, one behind the other. A copy has a state, a number that follows from
-// its words: owner and receiver have the same copy, as far as they know, if their states are equal.
-// The memory of a copy may still have changed: then decode_next() finds it out (codec/delta.h).
+// sent in the last gather, one behind the other. A copy has a state, a number that is computed from
+// its words. If two states are equal, owner and receiver have the same copy, as far as they know.
+// The memory of a copy may have changed nevertheless; decode_next() then finds that out
+// (codec/delta.h).
 #pragma once
 #include <vector>
 
@@ -23,35 +24,37 @@ class DeltaCopies {
   size_t hosts() const { return hosts_.size(); }
   size_t block_words() const { return block_words_; }
   uint64_t words(size_t host) const { return hosts_[host].words; }
-  // Memory for the copies: bytes() of it, aligned to 64, which the caller keeps. They have no words
-  // yet.
+  // The caller gives the memory for the copies, bytes() of it, aligned to 64, and keeps it. The
+  // copies have no words yet.
   uint64_t bytes() const { return bytes_; }
   void place(std::byte* memory);
 
-  // 0: no words, or a pass over them has not ended.
+  // Returns the state of a copy. 0: it has no words, or a pass over them has not ended.
   uint64_t state(size_t host) const { return hosts_[host].state; }
   void forget();
 
-  // Memory of one call.
+  // The memory that one call works with.
   struct Workspace {
     DeltaScratch scratch;
     std::vector<uint16_t> block = std::vector<uint16_t>(kDeltaBlockWords);
     std::vector<uint8_t> coded = std::vector<uint8_t>(delta_block_bound(kDeltaBlockWords));
   };
 
-  // A pass goes over the words of a host block by block. It begins here: the copy has no state
+  // A pass goes over the words of a host block by block. It begins here. The copy has no state
   // until the pass has gone over all of them.
   void begin(size_t host);
-  // The next block of words that lie in the slots, whose addresses `slots` has, becomes part of the
-  // copy. Writes the differences to `out`, and returns their bytes. 0: they take more than `room`.
+  // Makes the next block of words in the slots part of the copy. `slots` has the addresses of the
+  // slots. Writes the differences to `out`, and returns their bytes, or 0 if they take more than
+  // `room`.
   size_t encode_next(size_t host, const std::vector<std::byte*>& slots, DeltaForm form,
                      uint8_t* out, size_t room, Workspace& work);
   // Adds differences, which begin the `size` bytes at `in`, to the next block of the copy, and puts
-  // the words into the slots. Returns the bytes that they take. 0: the copy is not the one that
-  // they are of, or they are damaged. Then the pass is over, and the slots hold anything.
+  // the words into the slots. Returns the bytes that the differences take. Returns 0 if they are
+  // damaged, or belong to another copy. The pass is over then, and the contents of the slots are
+  // undefined.
   size_t decode_next(size_t host, const std::vector<std::byte*>& slots, const uint8_t* in,
                      size_t size, Workspace& work);
-  // A pass as a whole: the words of a host that lie in the slots become its copy.
+  // Makes the words of a host in the slots its copy, in a whole pass.
   void take(size_t host, const std::vector<std::byte*>& slots, Workspace& work);
 
  private:
@@ -59,7 +62,7 @@ class DeltaCopies {
     size_t slot = 0;
     uint64_t offset = 0, words = 0;
   };
-  // A state from the sums of its blocks; never 0.
+  // Makes a state from the sums of its blocks. It is never 0.
   class State {
    public:
     explicit State(uint64_t words) : hash_(words) {}
@@ -74,14 +77,15 @@ class DeltaCopies {
     uint64_t words = 0;
     uint16_t* copy = nullptr;
     uint64_t state = 0;
-    // the pass: words that it has gone over, where the next ones lie, and what their state will be
+    // The state of the pass: the words that it has gone over, the place of the next ones, and the
+    // state that the copy will have.
     uint64_t done = 0;
     size_t piece = 0;
     uint64_t within = 0;
     State passed{0};
   };
   size_t next_words(const Host& host) const;
-  // Returns the next words in one piece: where they lie, or in `block`.
+  // Returns the next words in one piece, in their place or in `block`.
   static const uint16_t* read(Host& host, const std::vector<std::byte*>& slots, size_t count,
                               std::vector<uint16_t>& block);
   template <class Visit>

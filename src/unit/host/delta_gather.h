@@ -1,18 +1,20 @@
-// The gather between hosts with the delta codec (codec/delta.h): words that LaneExchange moves as
-// they are travel as differences from the last gather, as one operation of the lane.
+// The gather between hosts with the delta codec (codec/delta.h). As one operation of the lane, it
+// sends those words as differences from the last gather that LaneExchange would move as they are.
 //
-// The words of a host go coded if every host holds the same copy of them, which all hosts know
-// alike: they told each other behind the last gather, or do so first. The words of other hosts go
-// plain, straight between the slots. Coded words go in pieces (plan/coded_pieces.h): a host encodes
-// a piece against its copy, straight into the transport's slot, and the next one while that is on
-// its way; receivers decode a piece into their copies, and from there into the slots, while the
-// next ones arrive. A host of which a piece takes more than half of the plain bytes stops there. In
-// the end all tell the states of their copies. Words of which one has another state than their
-// host, because a copy's memory or the bytes have changed, and those of a host that has stopped, go
-// plain once, and all tell again.
+// The words of a host are sent coded if every host has the same copy of them. All hosts know this,
+// because they told each other the states of their copies after the last gather, or do so first.
+// The words of other hosts are sent plain, straight between the slots. Coded words are sent in
+// pieces (plan/coded_pieces.h). A host encodes a piece against its copy, straight into the
+// transport's slot, and encodes the next one while the network moves this one. Receivers decode a
+// piece into their copies, and from there into the slots, while the next pieces arrive. If a piece
+// takes more than half of the plain bytes, its host stops there. In the end all hosts tell the
+// states of their copies. Some words are then sent plain once: those whose copy on some host has
+// another state than on their own host, because the copy's memory or the bytes have changed, and
+// those of a host that has stopped. After that all hosts tell their states again.
 //
-// After every gather all copies equal the slots. Parts of the operation are plans that are made on
-// the way. Facts that differ from host to host are told with the states, so all hosts choose alike.
+// After every gather all copies equal the slots. Parts of the operation are plans that are made
+// while it runs. Facts that differ from host to host are sent with the states, so all hosts make
+// the same choices.
 #pragma once
 #include "plan/coded_pieces.h"
 #include "unit/host/coded_gather.h"
@@ -26,7 +28,7 @@ class DeltaGather final : public CodedGather {
   bool stays_out() override;
 
  private:
-  // The begin of the row that a host tells; the states of its copies of all hosts follow.
+  // The begin of the row that a host sends. The states of its copies of all hosts follow.
   struct Told {
     uint64_t encode_ns = 0, decode_ns = 0;  // times of this gather
     uint64_t sent = 0;                      // coded bytes, to each other host
@@ -59,7 +61,7 @@ class DeltaGather final : public CodedGather {
   uint64_t told_state(size_t teller, size_t host) const {
     return told_.all[teller * told_.mine.size() + kToldWords + host];
   }
-  double byte_ns() const;  // as all know it
+  double byte_ns() const;  // the time of a byte, as all hosts know it
   uint64_t busiest(const std::vector<uint64_t>& bytes) const;
 
   DeltaCopies copies_;
@@ -71,14 +73,15 @@ class DeltaGather final : public CodedGather {
   std::vector<bool> pieces_of_;
 
   // The state of the gather that runs.
-  std::vector<bool> coded_, mends_, plain_;  // by host; `plain_`: what moves now
+  std::vector<bool> coded_, mends_, plain_;  // by host; `plain_`: its words are moved plain now
   std::vector<bool> broken_;                 // by host: a piece could not be decoded
   uint64_t moved_ = 0;                       // bytes that the busiest host sends or receives
   uint64_t plain_sent_ = 0;                  // bytes that this rank sends to each other rank
   int64_t moves_since_ns_ = 0;
   DeltaForm form_{};
   Told mine_;
-  // Pieces of others: when the first and the last was there, and the bytes of all but the first.
+  // For pieces of other hosts: the times when the first and the last was there, and the bytes of
+  // all but the first.
   int64_t first_ns_ = 0, last_ns_ = 0;
   uint64_t arrived_ = 0;
 };

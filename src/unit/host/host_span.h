@@ -1,6 +1,6 @@
-// The parts of a unit whose ranks are on several hosts (unit_hosts.cpp): the ranks that each rank
-// acts for, the exchanges between hosts, and the plans of their last stages. They are made with the
-// unit.
+// The parts of a unit whose ranks are on several hosts (unit_hosts.cpp): the ranks for which each
+// rank acts, the exchanges between hosts, and the plans of their last stages. They are made with
+// the unit.
 #pragma once
 #include <memory>
 #include <vector>
@@ -14,14 +14,14 @@ namespace fsccl {
 
 struct HostSpan {
   Hosts* hosts = nullptr;
-  bool by_hosts = true;  // sums are over the ranks of a host first
-  // by rank of the shard_comm: the rank of the exchange that brings its pieces (LaneExchange)
+  bool by_hosts = true;  // sums are made in two levels: first over the ranks of a host
+  // By rank of the shard_comm: the rank of the exchange that moves its pieces (LaneExchange).
   std::vector<int> holders;
   LaneExchange parameters;
-  // gathers `parameters` if the unit has a codec for them and this rank has a lane
+  // Gathers the parameters if the unit has a codec for them and this rank has a lane.
   std::unique_ptr<CodedGather> coded;
   std::unique_ptr<CodedSum> coded_sum;  // sums all gradients if the unit has a codec for them
-  Communicator* sums_among = nullptr;   // a lane, or all ranks; null: this rank exchanges no sums
+  Communicator* sums_among = nullptr;   // a lane or all ranks; null if this rank exchanges no sums
   // The plans of the last stage of an unshard. host_barrier: slots are shared, so the ranks of the
   // host only wait for each other. pull: slots are private, so the ranks pull from each other.
   PlannedUnit host_barrier, pull;

@@ -31,7 +31,7 @@ namespace fsccl {
 
 class HostUnit final : public Unit {
  public:
-  // Collective over the unit's communicators, blocking. `pool`: the pool of its slots.
+  // Collective over the unit's communicators, blocking. `pool` has its slots.
   static Result<std::unique_ptr<HostUnit>> create(UnitSpec spec, HostPool& pool);
   ~HostUnit() override;
 
@@ -70,7 +70,7 @@ class HostUnit final : public Unit {
   // and the caller may write.
   SlotSet& present_slots() { return writable_ && shared() ? writable_slots_ : slots_; }
 
-  // creation
+  // The following functions create the unit.
   Status span_hosts(UnitShape* unshard);
   void place_sums();
   Status place_shards();
@@ -90,13 +90,13 @@ class HostUnit final : public Unit {
   Status finish_replicas(uint64_t sequence);         // waits for an operation on the replicate_comm
   // Waits in the calling thread, which moves its own operations on meanwhile.
   Status wait_released(uint64_t position);
-  // broadcast_state between hosts
+  // Broadcasts the state between hosts.
   Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
   GradReduction& make_reduction(std::vector<size_t> params);
   void plan_reduction(GradReduction& reduction) const;
   GradReduction& wanted_reduction();
   Status take_grad_slot(size_t k);
-  // copies the pieces of the caller's gradients that peers reduce
+  // Copies those pieces of the caller's gradients that peers reduce.
   void copy_private_gradients(GradReduction& reduction, const void* const* grads);
   void place_sharded_grads(const GradReduction& reduction, void* const* places);
   void bind_grads(GradReduction& reduction) const;
@@ -123,7 +123,7 @@ class HostUnit final : public Unit {
   Status submit_replica_sums(const ReduceRequest& request, bool wait, fsccl_status_t* state);
   // Hooks of the two phases of reduce_grads.
   struct Finish;
-  // `enters`: if the sums are made apart, the operation that enters, on the communicator's engine.
+  // `enters` is the operation on the communicator's engine that enters, if the sums are made apart.
   Status submit_sums(Operation& op, Operation* enters, const GradReduction& reduction, bool wait,
                      fsccl_status_t* state, Submitted* submitted);
   static Finish& finish_of(Operation& op);
@@ -143,7 +143,7 @@ class HostUnit final : public Unit {
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
   OperationSettings unshard_settings(uint64_t release_position) const;
-  // Between hosts (unit_hosts.cpp).
+  // The following functions are for units on several hosts (unit_hosts.cpp).
   Status unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
                                uint64_t release_position, Chain* chain);
   Status sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
@@ -159,12 +159,12 @@ class HostUnit final : public Unit {
   Engine* apart_ = nullptr;  // the engine that makes the sums of gradients, if they are made apart
   SlotSet slots_, writable_slots_, grads_;
   int shared_owner_ = 0;            // the pool rank in whose region shared slots lie
-  std::unique_ptr<HostSpan> span_;  // null: all ranks are on one machine
+  std::unique_ptr<HostSpan> span_;  // null if all ranks are on one machine
 
   PlannedUnit unshard_plan_, writable_plan_, barrier_plan_;
   std::vector<Binding> unshard_bindings_;
-  // The reduction of all gradients. For a unit by parameter the reduction of each gradient follows,
-  // and those of other sets of gradients that the program has asked for.
+  // The first is the reduction of all gradients. For a unit by parameter the reduction of each
+  // gradient follows, and then those of other sets of gradients for which the program has asked.
   std::deque<GradReduction> reductions_;
   std::vector<GradReduction*> alone_;         // by parameter: the reduction of its gradient alone
   std::vector<Remote> regions_;               // the own part of each shard rank of this host
@@ -173,7 +173,7 @@ class HostUnit final : public Unit {
   std::vector<PlannedUnit> broadcast_plans_;  // by root
   std::vector<Binding> broadcast_bindings_;
   std::vector<CollectiveCall> replica_sums_;  // tensors that reduce_grads sums over the replicas
-  // the sequence number of the last reduce_grads whose sum over the shard ranks is complete
+  // The sequence number of the last reduce_grads whose sum over the shard ranks is complete.
   Milestone shards_summed_;
 
   // state

@@ -23,15 +23,15 @@ class LaneExchange {
   };
 
   LaneExchange() = default;
-  // Makes the exchange of the shape's parameters. `holders`: for each rank of the layout, the rank
-  // among `ranks` that brings its pieces or gets their sums; below 0: the pieces are not exchanged
-  // here. `self`: this rank's number among them.
+  // Makes the exchange of the shape's parameters. `holders` has, for each rank of the layout, the
+  // rank among `ranks` that sends its pieces or gets their sums. If it is below 0, the pieces are
+  // not exchanged here. `self` is this rank's number among them.
   LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks,
                int self);
 
   bool empty() const { return runs_.empty(); }
   Kind kind() const { return kind_; }
-  // A range that the rank `holder` brings, or whose sums it gets.
+  // A range that the rank `holder` sends, or whose sums it gets.
   struct Range {
     size_t slot = 0;
     uint64_t offset = 0, bytes = 0;  // in the slot
@@ -42,7 +42,8 @@ class LaneExchange {
   // Returns the ranges of all ranks in the order of the tensors.
   std::vector<Range> ranges() const;
   // Submits an all-gather, or a reduce-scatter that sums, among those ranks, and does not wait. The
-  // exchange must not be empty. `sharded_grads`: by parameter, for contributions.
+  // exchange must not be empty. For contributions `sharded_grads` has the sharded gradients by
+  // parameter.
   Status run(Communicator& among, const SlotSet& slots,
              const std::vector<std::byte*>& sharded_grads, FunctionRef<void(Operation&)> prepare);
 

@@ -1,6 +1,6 @@
 // One operation of a lane that has several stages. The plan of a stage is made when the stage
 // before it ends, because the bytes to move are known only then. The ranks exchange the facts that
-// differ between them, so that all choose alike.
+// differ between them, so that all make the same choices.
 #pragma once
 #include <string>
 #include <vector>

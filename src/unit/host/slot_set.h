@@ -1,6 +1,6 @@
 // The slots of a unit that have one role, in one part of its pool: one slot for all parameters, or
-// one for each parameter (SlotMap). Slots are taken and given back in the order of the program,
-// alike on all ranks. A slot of 0 bytes counts as held, but the pool knows nothing of it.
+// one for each parameter (SlotMap). All ranks take slots and give them back in the same order, that
+// of the program. A slot of 0 bytes counts as held, but the pool does not know it.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace fsccl {
 class SlotSet {
  public:
   enum class Role : uint8_t { parameters, gradients };
-  // the low bits of a key, which have the slot's index and role; the unit's key lies above them
+  // The low bits of a key have the slot's index and role. The unit's key lies above them.
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
@@ -33,7 +33,7 @@ class SlotSet {
 
   // These return the position that every rank must have released before the slots are written.
   Result<uint64_t> take(size_t k, const HostPool::Requester& requester);
-  Result<uint64_t> take_all(const HostPool::Requester& requester);  // none is held; all or none
+  Result<uint64_t> take_all(const HostPool::Requester& requester);  // takes all slots or none
   Status give_back(size_t k, uint64_t position);
   Status give_back_all(uint64_t position);  // gives back all slots that are held
   void abandon();                           // gives back all slots, which are no longer used
