@@ -1,5 +1,5 @@
-// Tells AddressSanitizer, in a build that has it, which memory of a pool nobody may touch now; else
-// nothing at all.
+// In a build with AddressSanitizer, these functions tell it which memory of a pool nobody may touch
+// now. In other builds they do nothing.
 #pragma once
 #include <cstdint>
 

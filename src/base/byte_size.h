@@ -1,6 +1,6 @@
-// Numbers of bytes as people write them, in settings, rules and options of programs alike: "65536",
-// "64K", "4GB", "1.5GiB". A unit is a power of 1024, in either case, with or without B or iB behind
-// it.
+// The parser of byte counts as people write them, in settings, in rules and in the options of
+// programs: "65536", "64K", "4GB", "1.5GiB". A unit is a power of 1024. It may be in upper or lower
+// case, and B or iB may follow it.
 #pragma once
 #include <cctype>
 #include <charconv>
@@ -12,7 +12,8 @@
 
 namespace fsccl {
 
-// Nothing where it is no such number, is negative, is no whole number of bytes, or is 2^63 or more.
+// Returns nothing if the text is not such a number, or if the number is negative, is not a whole
+// number of bytes, or is 2^63 or more.
 inline std::optional<uint64_t> parse_byte_size(std::string_view text) {
   const char* const end = text.data() + text.size();
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;

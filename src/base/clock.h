@@ -1,15 +1,15 @@
-// Time as the library sees it: a monotonic clock that can be replaced (simulation), and a Deadline
-// that every wait carries.
+// The time that the library uses: a monotonic clock, which a simulation can replace, and the
+// Deadline that every wait has.
 #pragma once
 #include <cstdint>
 #include <limits>
 
 namespace fsccl {
 
-// Nanoseconds on CLOCK_MONOTONIC.
+// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 int64_t now_ns();
 
-// A moment after which a wait fails. Copyable, 8 bytes.
+// A moment after which a wait fails. The object has 8 bytes and can be copied.
 class Deadline {
  public:
   static Deadline never() { return Deadline(std::numeric_limits<int64_t>::max()); }
@@ -21,7 +21,7 @@ class Deadline {
   }
   bool passed() const { return now_ns() >= at_ns_; }
   int64_t at_ns() const { return at_ns_; }
-  // Nanoseconds left, never negative, at most `cap`.
+  // Returns the nanoseconds that are left: at least 0, and at most `cap`.
   int64_t left_ns(int64_t cap = std::numeric_limits<int64_t>::max()) const {
     if (at_ns_ == std::numeric_limits<int64_t>::max()) return cap;
     const int64_t left = at_ns_ - now_ns();

@@ -1,7 +1,7 @@
-// The configuration as the library sees it: one immutable Config, a typed field for each variable
-// of config.def, resolved once. Authority rises from the default over the file named by
-// FSCCL_CONFIG_FILE and the environment to fsccl_config_set(). Objects take a snapshot when they
-// are made; nothing on the step path looks a variable up.
+// The configuration: one immutable Config, which has a typed field for each variable of config.def.
+// A value that fsccl_config_set() sets goes before one of the environment, which goes before one of
+// the file that FSCCL_CONFIG_FILE names, which goes before the default. Each object takes a
+// snapshot when it is made, so nothing on the step path looks a variable up.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -39,16 +39,17 @@ struct Config {
 
 using ConfigRef = std::shared_ptr<const Config>;
 
-// The present snapshot, never null. The first call reads the file and the environment. Where these
-// hold an unacceptable value the next lower authority's stands here, and config_status() is the
-// error. Any thread.
+// Returns the present snapshot, never null. The first call reads the file and the environment.
+// Where one of them has an unacceptable value, the snapshot has the value that counts without it,
+// and config_status() returns the error. Any thread may call it.
 ConfigRef config();
 
 // Returns what is wrong with the file or the environment (FSCCL_ERR_CONFIG). Every function that
-// creates an object calls this first and refuses on an error. Any thread.
+// creates an object calls this first and fails with the error. Any thread may call it.
 Status config_status();
 
-// The three functions of the public header. A failed set changes nothing.
+// The implementation of the three functions of the public header. A call of config_set() that fails
+// changes nothing.
 Status config_set(std::string_view name, std::string_view value);
 Result<std::string> config_get(std::string_view name);
 Status config_dump(const std::function<void(const fsccl_config_entry_t&)>& visit);

@@ -1,6 +1,7 @@
-// The configuration file: lines NAME=value, blank lines, and comments that begin with #. Blanks
-// around name and value are dropped. A file that somebody else could have written is refused, and
-// so is one with a line that cannot be read: settings are never dropped in silence.
+// The parser of the configuration file. The file has lines NAME=value, blank lines, and comments
+// that begin with #. Blanks around a name and a value are ignored. A file that another user could
+// have written is an error, and so is a line that is none of these, so no setting is ignored
+// silently.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,11 +13,11 @@ namespace fsccl {
 
 struct ConfigSetting {
   std::string name, value;
-  int line = 0;  // in the file; 0 elsewhere
+  int line = 0;  // the line in the file; 0 if the setting comes from elsewhere
 };
 
 Result<std::vector<ConfigSetting>> read_config_file(const std::string& path);
-// `path` is for messages.
+// Returns the settings of a file. Its messages name `path`.
 Result<std::vector<ConfigSetting>> parse_config_file(const std::string& path,
                                                      std::string_view content);
 

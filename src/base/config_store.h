@@ -1,6 +1,6 @@
-// Resolves the variables from their four authorities: default < file < environment < API. A store
-// is what the process-wide functions of config.h are made of; it takes the environment as an
-// argument and never changes between two calls of set(). Not thread safe.
+// Resolves the variables from their four sources: default < file < environment < API. The
+// process-wide functions of config.h use one store. A store takes the environment as an argument,
+// and only set() changes it. It is not thread safe.
 #pragma once
 #include <array>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace fsccl {
 
-// The table of config.def.
+// Returns the table of config.def.
 const std::vector<ConfigSpec>& config_specs();
 
 class ConfigStore {
@@ -22,10 +22,11 @@ class ConfigStore {
 
   const ConfigRef& snapshot() const { return snapshot_; }
   const Status& status() const { return status_; }
-  // Unknown names, each with the nearest known one: to be shown to the user, once.
+  // Returns a warning for each unknown name, with the nearest known name. The caller shows each
+  // warning to the user once.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // All or nothing.
+  // Sets the variable, or returns an error and changes nothing.
   Status set(std::string_view name, std::string_view value);
   Result<std::string> get(std::string_view name) const;
 

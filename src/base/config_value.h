@@ -1,5 +1,5 @@
-// One variable's type, and its parser. The text of a value comes from users: it is checked in full,
-// and what is refused is named together with what would have been accepted.
+// The type of a variable, and the parser of its values. Users write these values, so the parser
+// checks all of the text, and its errors name the refused text and what it accepts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,23 +25,24 @@ struct ConfigSpec {
 struct ConfigValue {
   int64_t number = 0;         // integer, bytes, bool; the index of an enum's word
   std::string text;           // string, path
-  std::vector<int64_t> list;  // indices of the words
+  std::vector<int64_t> list;  // the indices of the words in a list
 };
 
-// The error has no source: the caller knows it.
+// The error does not name the source of the text, which the caller knows.
 Result<ConfigValue> parse_config_value(const ConfigSpec& spec, std::string_view text);
 
-// The type and range as text: "integer, 1 to 65535", "one of auto, off".
+// Returns the type and range as text, such as "integer, 1 to 65535" or "one of auto, off".
 std::string config_accepted(const ConfigSpec& spec);
 
-// The words of an enum as users write them: kNeverAsk is "never-ask".
+// Returns the words of an enum as users write them: kNeverAsk is "never-ask".
 std::vector<std::string> config_words(const ConfigSpec& spec);
 
-// Foreign text made safe for a message: quoted, control characters replaced, shortened.
+// Makes a text of unknown origin safe for a message: it is quoted and shortened, and its control
+// characters are replaced.
 std::string quote(std::string_view text);
 
-// The candidate with the smallest edit distance to `name`; empty when none is near enough to be
-// meant.
+// Returns the candidate with the smallest edit distance to `name`, or an empty text if none is so
+// near that the user may have meant it.
 std::string_view nearest_name(std::string_view name,
                               const std::vector<std::string_view>& candidates);
 

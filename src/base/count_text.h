@@ -1,5 +1,5 @@
-// Counts in errors. One beyond any memory was a negative number once, in a program or a binding
-// that subtracts, and is shown as such.
+// The text of a count in an error. A count that exceeds every memory was a negative number before a
+// program or a binding converted it, so it is shown as that negative number.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -18,8 +18,9 @@ Status short_of_descriptors(int rank, const char* purpose);
 // with others: for its memory, and for the connections by which the others fetch it.
 inline constexpr int kDescriptorsToMake = 6;
 
-// Room to say so, as long as this object lives: a few descriptors beyond the soft limit, where the
-// hard one permits it and they are `wanted`.
+// Raises the soft limit of open files by a few descriptors as long as this object lives, so that an
+// error about descriptors can be sent. It does so if `wanted` is true and the hard limit permits
+// it.
 class MoreDescriptors {
  public:
   explicit MoreDescriptors(bool wanted);

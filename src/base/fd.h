@@ -11,11 +11,11 @@
 
 namespace fsccl {
 
-// Returns `fd`, or, where its number is 0, 1 or 2, a copy with a higher number after closing it. -1
-// with errno where there is none.
+// Returns `fd`. If its number is 0, 1 or 2, makes a copy with a higher number, closes `fd` and
+// returns the copy. Returns -1 with errno if no copy can be made.
 int above_standard(int fd);
 
-// Closes it. A simulation has its own (transports/sim).
+// Closes the descriptor. A simulation has its own version of this function (transports/sim).
 void close_fd(int fd);
 
 class Fd {
@@ -42,10 +42,11 @@ class Fd {
   int fd_ = -1;
 };
 
-// Takes those of the numbers 0, 1 and 2 that are closed, so that nothing else gets them while this
-// object lives. The placeholder answers reads and writes with EBADF, as a closed descriptor does,
-// and is closed in programs that are started by exec. It keeps errno. A number that the program
-// gave to another file meanwhile stays as it is. Safe after fork(): there is no lock.
+// Occupies those of the numbers 0, 1 and 2 that are closed, so that no other descriptor gets them
+// while this object lives. The placeholder answers reads and writes with EBADF, as a closed
+// descriptor does, and exec closes it. The constructor and the destructor keep errno. If the
+// program gives such a number to another file meanwhile, that file stays. The class is safe after
+// fork() because it uses no lock.
 class StandardNumbersTaken {
  public:
   StandardNumbersTaken();
@@ -58,13 +59,14 @@ class StandardNumbersTaken {
   std::array<bool, 3> taken_{};
 };
 
-// For libraries of others that open descriptors whenever they like: from now on none of theirs gets
-// the number of a standard stream that is closed at this moment.
+// From now on no descriptor gets the number of a standard stream that is closed at this moment.
+// This is for libraries of others, which may open descriptors at any time.
 inline void take_standard_numbers_for_good() { StandardNumbersTaken().for_good(); }
 
-// The descriptor that `make`, one call of the system, returns. Meanwhile the standard numbers are
-// taken: a copy made afterwards would leave a moment in which another thread's log line gets into
-// the new file. errno is that of `make` where it fails.
+// Returns the descriptor that `make` returns, where `make` is one system call. The standard numbers
+// are occupied during the call. If the descriptor were copied to a higher number after the call
+// instead, another thread's log line could get into the new file in between. If `make` fails, errno
+// is that of `make`.
 template <class Make>
 Fd make_fd(Make make) {
   const StandardNumbersTaken taken;

@@ -1,5 +1,5 @@
-// Lines of memory, asked for before they are needed: they come all at once, and while something
-// else is done.
+// Prefetches memory, so that all its cache lines arrive at the same time and while the caller does
+// other work.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,13 +13,15 @@ inline void fetch_to_read(const void* begin, size_t bytes) {
     __builtin_prefetch(static_cast<const unsigned char*>(begin) + at);
 }
 
-// From the cores that have read them last. A core's stores leave it in order, each only when its
-// line is there, so the first that has to come from afar holds up all behind it.
+// Fetches the cache lines for writing from the cores that have read them last. The stores of a core
+// take effect in order, so one store whose line has to come from another core delays all later
+// stores.
 inline void fetch_to_write(void* begin, size_t bytes) {
   auto* const first = static_cast<unsigned char*>(begin);
   for (size_t at = 0; at < bytes; at += kFetchedLine) {
 #if defined(__x86_64__)
-    // the builtin only reads, for processors that lack this, where it does nothing
+    // The builtin would only fetch for reading. On processors without this instruction, it does
+    // nothing.
     asm volatile("prefetchw %0" ::"m"(first[at]));
 #else
     __builtin_prefetch(first + at, 1);

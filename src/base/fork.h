@@ -1,7 +1,7 @@
 // The library after fork(). A child process has none of the library's threads, and its handles
-// would reach into the parent's communicators. In a child of a process that had initialised the
-// library, forked() is therefore true for good, and every call returns FSCCL_ERR_FORKED. The parent
-// does not notice.
+// refer to the parent's communicators. If a process that has initialised the library forks,
+// forked() therefore returns true in the child from then on, and every call returns
+// FSCCL_ERR_FORKED. The parent is not affected.
 #pragma once
 #include <atomic>
 
@@ -13,16 +13,16 @@ namespace internal {
 extern std::atomic<bool> forked;
 }  // namespace internal
 
-// One load: cheap enough for every call.
+// Returns true in such a child. It is one load, so every call of the API can afford it.
 inline bool forked() { return internal::forked.load(std::memory_order_relaxed); }
 Status forked_status();  // FSCCL_ERR_FORKED with its text
 
-// From now on children of this process are marked. Idempotent; to be called before the first object
-// is made.
+// After this call forked() returns true in children of this process. The caller calls it before it
+// makes the first object, and may call it again.
 void watch_forks();
 
-// Runs hook(context) in the child, in fork() itself: only async-signal-safe functions are allowed
-// there. Returns an id, or an error when too many are registered.
+// The child runs hook(context) inside fork(), so the hook may call only functions that are
+// async-signal-safe. Returns an id, or an error if too many hooks are registered.
 Result<int> add_fork_hook(void (*hook)(void* context), void* context);
 void remove_fork_hook(int id);
 

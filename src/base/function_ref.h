@@ -1,6 +1,6 @@
-// A reference to something that can be called, for functions that call it before they return and
-// keep nothing of it (std::function_ref of C++26). It allocates nothing; what it refers to must
-// live as long as the call.
+// A reference to a function object (std::function_ref of C++26). A function takes it as an argument
+// if it calls the object before it returns and does not keep it. It allocates nothing. The object
+// must live as long as the call.
 #pragma once
 #include <type_traits>
 #include <utility>

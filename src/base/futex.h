@@ -22,8 +22,8 @@ inline void futex_wake_all(uint32_t* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Returns when *word differs from `value`, when this thread is woken, or when the time is over. The
-// caller looks again.
+// Returns when *word differs from `value`, when another thread wakes this one, or when the time is
+// over. It may also return for no reason, so the caller looks at the word again.
 inline void futex_wait(uint32_t* word, uint32_t value, int64_t timeout_ns) {
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, nullptr, 0);
@@ -31,8 +31,8 @@ inline void futex_wait(uint32_t* word, uint32_t value, int64_t timeout_ns) {
 
 inline constexpr int64_t kBriefNs = 200'000;
 
-// The word may be one half of a wider object (Milestone in base/milestone.h), so it is read
-// through a type that may alias.
+// The word may be one half of a wider object (Milestone in base/milestone.h), so this function
+// reads it through a type that may alias others.
 inline uint32_t futex_load(const uint32_t* word) {
   using Aliasing [[gnu::may_alias]] = uint32_t;
   return __atomic_load_n(reinterpret_cast<const Aliasing*>(word), __ATOMIC_SEQ_CST);
@@ -78,7 +78,7 @@ class FutexSleeper {
 // Wakes the sleepers. The signaller calls this after its store. Returns true if somebody seemed to
 // sleep.
 inline bool futex_wake_sleepers(uint32_t* word, uint32_t* sleepers) {
-  // the compiler does not look before it stores
+  // The fence keeps the compiler from moving the load of `sleepers` before the signaller's store.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   const bool any = std::atomic_ref<uint32_t>(*sleepers).load(std::memory_order_relaxed) != 0;
   if (any) [[unlikely]]

@@ -1,6 +1,6 @@
-// An object that is there until the process ends: never destroyed, for the library's threads and a
-// program's static destructors may come to it late; and not from the heap, for the first to ask may
-// be a destructor, where memory is too short.
+// An object that exists until the process ends. It is never destroyed, because threads of the
+// library and static destructors of the program may use it late. It is not on the heap, because the
+// first user may be a destructor in a process that is short of memory.
 #pragma once
 #include <cstddef>
 #include <new>

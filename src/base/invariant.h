@@ -1,8 +1,8 @@
-// FSCCL_INVARIANT states a rule that holds unless the library itself has a defect: not for bad
-// arguments, and not for what other processes send. The rule is evaluated in release builds, too.
-// Where it does not hold, the guard is told, and the caller ends what it was doing: wrong data is
-// worse than an error. The guard of an engine's rules is its EngineFailure (engine/failure.h),
-// which counts, logs and fails the communicator.
+// FSCCL_INVARIANT states a rule that holds unless the library itself has a defect. It is not for
+// bad arguments, and not for what other processes send. Release builds evaluate the rule, too. If
+// the rule does not hold, the macro tells the guard, and the caller stops what it was doing,
+// because wrong data is worse than an error. The guard of an engine's rules is its EngineFailure
+// (engine/failure.h), which counts the event, logs it and fails the communicator.
 //
 //   if (!FSCCL_INVARIANT(guard_, count_ <= kMost)) return false;
 #pragma once
@@ -11,7 +11,8 @@ namespace fsccl {
 
 class InvariantGuard {
  public:
-  // A rule does not hold. Any thread; takes no memory that it must have, and does not throw.
+  // The macro calls this when a rule does not hold, on any thread. It must not throw, and it must
+  // work when no memory can be allocated.
   virtual void broken(const char* rule, const char* file, int line) noexcept = 0;
 
  protected:

@@ -1,6 +1,6 @@
-// JSON that people hand over as a file: read within a limit, and checked so that an error names the
-// file, the place in it and what was expected. A reader of one format derives from JsonReader; its
-// functions return false after wrong().
+// Reads JSON that users supply as a file. The size is limited, and each error names the file, the
+// place in it and what was expected. The reader of a format derives from JsonReader, and its
+// functions return false after they have called wrong().
 #pragma once
 #include <fmt/ranges.h>
 
@@ -11,7 +11,8 @@
 
 namespace fsccl {
 
-// FSCCL_ERR_SYSTEM: it cannot be read; FSCCL_ERR_INVALID_ARGUMENT: it is larger.
+// Returns FSCCL_ERR_SYSTEM if the file cannot be read, and FSCCL_ERR_INVALID_ARGUMENT if it is
+// larger than `most_bytes`.
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes);
 
 class JsonReader {
@@ -26,7 +27,7 @@ class JsonReader {
   }
   Status problem() const { return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: {}", source_, problem_); }
 
-  // An object with no other keys than these.
+  // Checks that the value is an object that has no other keys than these.
   bool object(const Json& json, const std::string& place, std::initializer_list<const char*> known);
   // A value that is missing and not needed stays as it is.
   bool text(const Json& json, const char* key, const std::string& place, bool needed,

@@ -1,9 +1,10 @@
-// A value of JSON that was read. Its functions have the names of nlohmann::json's, whose destructor
-// takes memory: where memory is short, that ends the process. The destructor of this class takes
-// none, and JSON that is nested deeper than kMostDepth is not read. Only json_value.cpp includes
-// nlohmann/json.hpp, for its parser and for how it spells texts and numbers.
+// A value that was read from JSON. Its functions have the names of nlohmann::json's. That class
+// allocates memory in its destructor, which ends the process if memory is short. The destructor of
+// this class allocates none, and the parser refuses JSON that is nested deeper than kMostDepth.
+// Only json_value.cpp includes nlohmann/json.hpp, for its parser and for its spelling of texts and
+// numbers.
 //
-// A function that does not fit the kind of the value throws, so readers ask for the kind first.
+// A function throws if it does not fit the kind of the value, so readers look at the kind first.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -59,7 +60,7 @@ class JsonValue {
     return is_string() && std::get<std::string>(value_) == text;
   }
 
-  // These are of a list.
+  // These functions are for lists.
   size_t size() const { return std::get<List>(value_).size(); }
   bool empty() const { return size() == 0; }
   List::const_iterator begin() const { return std::get<List>(value_).begin(); }
@@ -88,7 +89,7 @@ struct JsonValue::Member {
   JsonValue value;
 };
 
-// FSCCL_ERR_INVALID_ARGUMENT, with the place, where `text` is not JSON.
+// Returns FSCCL_ERR_INVALID_ARGUMENT, with the place of the error, if `text` is not JSON.
 Result<JsonValue> parse_json_text(const std::string& text, const std::string& source);
 
 std::string spelled(std::string_view text);  // with quotation marks, as valid_utf8()

@@ -1,4 +1,4 @@
-// Values as JSON (value_writer.h).
+// Writes values as JSON (value_writer.h).
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -11,7 +11,7 @@ namespace fsccl {
 
 class JsonWriter final : public ValueWriter {
  public:
-  enum class Form : uint8_t { compact, lines };  // lines: each value begins one, for people
+  enum class Form : uint8_t { compact, lines };  // lines: each value is on its own line, for people
   explicit JsonWriter(Put put, Form form = Form::compact)
       : ValueWriter(std::move(put)), form_(form) {}
   void begin_map() override { open('{'); }
@@ -26,7 +26,7 @@ class JsonWriter final : public ValueWriter {
   void finish() override;
 
   void null() { put("null"); }
-  // A truth, a number or a text; or what a function writes.
+  // Writes a truth value, a number or a text, or calls a function that writes the value.
   template <class T>
   void value(const T& one) {
     if constexpr (std::is_same_v<T, bool>)
@@ -46,7 +46,7 @@ class JsonWriter final : public ValueWriter {
   void entry(std::string_view name, const T& one) {
     key(name), value(one);
   }
-  // Refers to its value, which must live as long as the call.
+  // A key and a reference to its value, which must live as long as the call.
   struct Entry {
     template <class T>
     Entry(std::string_view key, const T& one)

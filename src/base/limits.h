@@ -1,5 +1,5 @@
-// The limits of this process: those of the system, of its user and of its container, each with the
-// name under which its owner can raise it.
+// The limits of this process, which the system, its user and its container set. Each limit has the
+// name under which an administrator can raise it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,9 +17,10 @@ struct Limits {
   Limit open_files;
   Limit locked_bytes;
   Limit address_space_bytes;
-  Limit memory_bytes;            // in all: the machine's, or less by the container
-  Limit memory_available_bytes;  // now, without evicting somebody
-  // at least 1: affinity, or less by the container's quota (rounded up)
+  Limit memory_bytes;            // all memory: the machine's, or the container's limit if lower
+  Limit memory_available_bytes;  // the memory available now, without evicting other processes
+  // The number of cores, at least 1: those of the affinity mask, or the container's quota (rounded
+  // up) if it is lower.
   Limit cores;
 };
 
@@ -30,7 +31,7 @@ Limits read_limits(const std::string& root = "");
 // Returns the bytes of a page of memory.
 uint64_t page_bytes();
 
-// "the limit of open files (ulimit -n) is 1024"
+// Returns a text such as "the limit of open files (ulimit -n) is 1024".
 std::string limit_text(const Limit& limit);
 
 }  // namespace fsccl

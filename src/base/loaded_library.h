@@ -1,5 +1,6 @@
-// A library that is used when it is there: its functions are found by name at run time. Stays
-// loaded, so that what it has started (threads, handlers) never outlives its code.
+// A shared library that FSCCL uses if it is there, and whose functions it finds by name at run
+// time. The library stays loaded, so that the threads and handlers that it starts never outlive its
+// code.
 #pragma once
 #include <dlfcn.h>
 
@@ -21,13 +22,13 @@ class LoadedLibrary {
   bool loaded() const { return handle_ != nullptr; }
   const std::string& why_not() const { return why_not_; }  // the system's words
 
-  // Null when the library has none of this name, or is not there.
+  // Returns null if the library has no function of this name, or is not there.
   template <class Function>
   void find(Function*& function, const char* name) {
     function = handle_ ? reinterpret_cast<Function*>(dlsym(handle_, name)) : nullptr;
     if (!function && !missing_) missing_ = name;
   }
-  const char* missing() const { return missing_; }  // the first that was not found; null: none
+  const char* missing() const { return missing_; }  // the first name not found; null if all were
 
  private:
   void* handle_ = nullptr;

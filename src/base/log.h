@@ -1,6 +1,6 @@
-// Messages for people: "fsccl[rank] level: text", one line and one write each, so that lines of
-// ranks that share a file never mix. A message costs one load when its level is off, and its
-// arguments are not evaluated. Texts never hold secrets.
+// Messages for people: "fsccl[rank] level: text". Each message is one line and one write, so lines
+// of ranks that share a file never mix. A message whose level is off costs one load, and its
+// arguments are not evaluated. Texts never contain secrets.
 //
 //   FSCCL_LOG(kInfo, "pool {} grew to {} bytes", name, bytes);
 //   FSCCL_LOG_ONCE(kWarn, "huge pages are not available");
@@ -30,20 +30,20 @@ inline bool log_enabled(LogLevel level) {
 // it.
 Status configure_log(LogLevel level, const std::string& path);
 
-// The rank named by messages of this thread, and by threads that have none of their own when the
-// process has but one rank.
+// Sets the rank that messages of this thread name. Threads for which none is set name it, too, if
+// the process has only one rank.
 void set_log_rank(int rank);
 
 // Writes one line, whatever the level. Control characters in the text become blanks.
 void write_log(LogLevel level, std::string_view text);
 std::string format_log_line(LogLevel level, int rank, std::string_view text);  // rank < 0: unknown
 
-// Lets one event through per period and counts the others.
+// Lets one event pass in each period and counts the others.
 class RateLimit {
  public:
   explicit constexpr RateLimit(int64_t period_ms) : period_ns_(period_ms * 1'000'000) {}
-  // True when the message may pass; then *suppressed is the number of those held back since the
-  // last one.
+  // Returns true if the message may pass. Then *suppressed is the number of messages that were held
+  // back since the last one that passed.
   bool allow(int64_t now, uint64_t* suppressed);
 
  private:
@@ -60,7 +60,7 @@ class RateLimit {
       ::fsccl::write_log(::fsccl::LogLevel::level, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 
-// The first time this line is reached with its level on.
+// Logs the message the first time that this line is reached with its level on.
 #define FSCCL_LOG_ONCE(level, ...)                                                        \
   do {                                                                                    \
     static std::atomic<bool> fsccl_log_done{false};                                       \

@@ -1,6 +1,6 @@
-// A number that only grows, and on which threads can sleep until it has grown. An engine counts the
-// operations that are complete in one, gates wait for one, and in a pool's control pages each rank
-// has one: its release line (pool/host/release_ledger.h).
+// A number that only grows, and on which threads can sleep until it has grown. An engine counts its
+// complete operations in one, and each gate waits for one. In the control pages of a pool each rank
+// has one, its release line (pool/host/release_ledger.h).
 #pragma once
 #include <atomic>
 #include <bit>

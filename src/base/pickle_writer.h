@@ -1,6 +1,7 @@
-// Values as a pickle of protocol 2 (value_writer.h), which every Python since 2.3 loads, and
-// memory_viz's reader in JavaScript. Lists and maps are filled in portions, as Python itself does
-// it, since readers put a portion on their stack; a text that comes again is named by its number.
+// Writes values as a pickle of protocol 2 (value_writer.h), which every Python since 2.3 and the
+// memory_viz reader in JavaScript can load. Lists and maps are written in portions, as Python does
+// it, because a reader puts each portion on its stack. A text that occurs again is written as its
+// number.
 #pragma once
 #include <unordered_map>
 #include <vector>

@@ -20,8 +20,8 @@ class Pins {
 
   // Before the first object is made.
   static void prepare();
-  // Says that this thread uses what has this address; null when it uses too many, or ends. Order as
-  // above.
+  // Says that this thread uses the object at this address, in the order that is described above.
+  // Returns null if the thread has too many objects pinned, or is ending.
   static Word* set(const void* what) noexcept {
     Record* record = mine;
     if (!record) [[unlikely]]
@@ -41,8 +41,8 @@ class Pins {
   }
   // pairs with the load in held()
   static void clear(Word* word) noexcept { word->store(nullptr, std::memory_order_release); }
-  // From now on every thread that has set a word is seen by held(), or sees what this thread has
-  // done before.
+  // After this call, for every other thread, either held() sees the words that the thread has set
+  // before, or the thread sees what the calling thread has done before.
   static void fence_all_threads() noexcept;
   // held() returns whether any thread has the object pinned, held_here() whether this thread has.
   static bool held(const void* what) noexcept;

@@ -1,20 +1,20 @@
-// The system's description of this machine's processors, in /proc/cpuinfo. The first processor
-// speaks for all.
+// The system's description of this machine's processors, in /proc/cpuinfo. The description of the
+// first processor is taken for all.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace fsccl {
 
-// The value behind the first line that begins with `key`, without characters that a text in JSON
-// has to escape; empty where there is none. `info`: the text of that file.
+// Returns the value on the first line of `info`, the text of that file, that begins with `key`. The
+// value is without characters that JSON has to escape. It is empty if there is no such line.
 std::string processor_field(std::string_view info, std::string_view key);
 
-// Returns the name, family, model and stepping, which processors of one kind have in common, or
-// what stands for them on Arm.
+// Returns the name, family, model and stepping (on Arm, the fields that correspond to them), which
+// are the same for all processors of one kind.
 std::string processor_model(std::string_view info);
 
-// The start of /proc/cpuinfo.
+// Returns the start of /proc/cpuinfo.
 std::string processor_info();
 
 }  // namespace fsccl

@@ -1,5 +1,4 @@
-// The frame that the programs fsccl-info, fsccl-perf and fsccl-trace share: main(), and files of
-// output.
+// The parts that fsccl-info, fsccl-perf and fsccl-trace share: main(), and output files.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,15 +9,15 @@
 
 namespace fsccl {
 
-// Returns the exit status of run(argc, argv), or 1 with a line on the standard error where the
-// standard output could not take all of it. Standard streams that are closed stay closed to the
-// program, but no file of it gets their numbers. A file that passes the limit of file sizes is an
-// error of the write.
+// Returns the exit status of run(argc, argv). If the standard output could not take all of the
+// output, prints a line on the standard error and returns 1. Standard streams that are closed stay
+// closed for the program, but no file of it gets their numbers. If a file exceeds the limit of file
+// sizes, the write returns an error.
 int run_program(const char* name, int argc, char** argv, int (*run)(int, char**));
 
-// A file that a user of a program has named: readable as the user's umask says, written through a
-// link to a file. open() tells whether it can be written, long before there is something to write,
-// and changes nothing yet.
+// An output file that the user of a program has named. Its permissions follow the user's umask. If
+// the path is a link to a file, the output is written to that file. open() tells whether the file
+// can be written, long before there is output, and does not change it.
 class OutputFile {
  public:
   Status open(const std::string& path);
@@ -26,11 +25,11 @@ class OutputFile {
 
  private:
   std::string path_;
-  // from open() on what is written in place: a reader of a FIFO would take the end of a first
-  // opening for the end of the text
+  // A file that is written in place is open from open() on: if a FIFO were opened twice, its reader
+  // would take the end of the first opening for the end of the text.
   std::optional<WholeFile> file_;
 };
-// Both at once.
+// Opens the file and writes the text.
 Status write_output(const std::string& path, std::string_view text);
 
 }  // namespace fsccl

@@ -1,13 +1,14 @@
-// The service thread of the process. It watches descriptors and calls back, and in between it lets
-// the engine move operations on. It starts at the first use, ends with its last user, and blocks
-// all signals. It does not keep the process alive: when no thread of the program is left, the
-// service thread ends the process as the end of the last thread would have.
+// The service thread of the process. It watches descriptors and calls their watchers, and in
+// between it runs hooks, which advance the engines' operations. It starts when the first user needs
+// it, ends with its last user, and blocks all signals. It does not keep the process alive: when no
+// thread of the program is left, the service thread ends the process as the end of the last thread
+// would have.
 //
 // After fork the child has no service thread and starts none. The watched descriptors are closed in
 // the child, so that a child that lives on does not hide its parent's death from the peers.
 //
-// A callback that throws std::bad_alloc is called again a little later, as long as its reason is
-// still there. The callback must be able to begin again.
+// If a callback throws std::bad_alloc, the thread calls it again a little later, as long as the
+// reason for the call remains. The callback must be able to start again.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,22 +30,24 @@ class Reactor {
  public:
   static Reactor& instance();
 
-  // Calls back (in the service thread) whenever fd is readable or its peer has closed, and
-  // `writable` while want_writable says so. Callbacks must not block. One watcher per descriptor;
-  // unwatch before closing it.
+  // The service thread calls `readable` whenever `fd` is readable or its peer has closed, and
+  // `writable` while want_writable says so. Callbacks must not block. A descriptor has one watcher.
+  // The caller calls unwatch() before it closes the descriptor.
   Status watch(int fd, std::function<void()> readable, std::function<void()> writable = {});
   void want_writable(int fd, bool wanted);
-  // After it returns, the callback does not run any more and is not running (safe to call from the
-  // callback itself).
+  // When this returns, the callback is not running and does not run again. A callback may call it
+  // for itself.
   void unwatch(int fd);
 
-  // A hook moves things on and returns how long the thread may sleep in epoll before it is called
-  // again, in ns (0: at once, negative: until kicked). The hook may itself sleep, at most about 10
-  // ms. Hooks run after every wake-up, whatever its cause. Returns an id for remove_hook, which has
-  // unwatch's guarantee; -1 after fork.
+  // A hook advances work and returns for how many nanoseconds the thread may sleep in epoll before
+  // it calls the hook again; 0 means at once, and a negative number means until kick(). The hook
+  // may itself sleep for at most about 10 ms. All hooks run after every wake-up, whatever its
+  // cause. Returns an id for remove_hook(), which gives the same guarantee as unwatch(), or -1
+  // after fork.
   int add_hook(std::function<int64_t()> hook);
   void remove_hook(int id);
-  // Wakes the thread. Any thread, async-signal-safe, cheap when it is awake.
+  // Wakes the thread. Any thread may call it, it is async-signal-safe, and it is cheap when the
+  // thread is awake.
   void kick();
   bool in_service_thread() const;
 

@@ -1,4 +1,4 @@
-// Storage for a part of a file, so that no later store meets a shortage.
+// Reserves storage for a part of a file, so that no later store into a mapping of it lacks storage.
 #pragma once
 #include <fcntl.h>
 
@@ -10,9 +10,10 @@
 
 namespace fsccl {
 
-// Reserves memory until `*from` is `to`; a part that has it already keeps what is in it. Returns 0
-// or an error number, and `*from` says how far it came. A signal makes the kernel undo what an
-// unfinished call did, so smaller calls are made then: they get through however often signals come.
+// Reserves storage from `*from` to `to`. The bytes that the file already has there stay.
+// Returns 0 or an error number, and sets `*from` to the end of what was reserved. If a signal
+// interrupts a call, the kernel undoes what the call did. The function then makes smaller calls,
+// which succeed however often signals come.
 inline int reserve_file(int fd, uint64_t* from, uint64_t to) {
   constexpr uint64_t kMost = uint64_t{4} << 20, kLeast = 4096;
   uint64_t step = kMost;

@@ -1,15 +1,16 @@
-// Sizes in whole units.
+// Arithmetic for sizes in whole units.
 #pragma once
 #include <cstdint>
 
 namespace fsccl {
 
-// The least multiple of `unit` that is not below `value`; their sum must fit 64 bits.
+// Returns the least multiple of `unit` that is not below `value`. The sum of the two arguments must
+// fit into 64 bits.
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// How many units hold `value`.
+// Returns how many units hold `value`.
 constexpr uint64_t ceil_div(uint64_t value, uint64_t unit) {
   return value / unit + (value % unit != 0);
 }

@@ -9,7 +9,7 @@
 
 namespace fsccl {
 
-// The first 4 KiB; empty if the file cannot be read.
+// Returns the first 4 KiB of the file, or an empty text if it cannot be read.
 inline std::string read_start(const std::string& path) {
   char text[4096];
   const Fd file = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
@@ -17,7 +17,7 @@ inline std::string read_start(const std::string& path) {
   return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
 }
 
-// All of it, as far as it can be read.
+// Returns all of the file, as far as it can be read.
 inline std::string read_small_file(const std::string& path) {
   std::string text;
   char part[4096];

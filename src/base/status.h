@@ -1,7 +1,7 @@
-// Errors as values. A Status is one pointer: null is success, so the good path costs a register; an
-// error owns its whole story (code, text with advice, who was concerned). Result<T> is a T or a
-// Status. Nothing throws on purpose. Where the standard library throws, src/api turns that into a
-// status for the caller, and a thread that serves communicators makes it their failure.
+// Errors as values. A Status is one pointer. It is null for success, so success costs one register.
+// An error owns its code, its text with advice, and the ranks that it concerns. Result<T> is a T or
+// a Status. The library throws nothing on purpose. Where the standard library throws, src/api
+// returns a status to the caller, and a thread that serves communicators fails them.
 #pragma once
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ class [[nodiscard]] Status {
   const std::string& text() const { return error_->text; }
   Status clone() const { return error_ ? Status(*error_) : Status(); }
 
-  // Adds what the place of the failure did not know.
+  // Adds information that the place of the failure did not have.
   Status&& with_operation(std::string operation) && {
     if (error_) error_->operation = std::move(operation);
     return std::move(*this);
@@ -66,13 +66,13 @@ template <class... Args>
   error.text = fmt::format(text, std::forward<Args>(args)...);
   return Status(std::move(error));
 }
-// For a failed system call: appends the text of `error_number`.
+// Makes the error of a failed system call and appends the text of `error_number`.
 [[gnu::cold]] Status fail_errno(int error_number, const std::string& what);
 // Returns advice on a failed call, such as "; raise the limit of open files (ulimit -n)", or an
 // empty text.
 std::string advice_for(int error_number);
-// As the tables of functions want it (transport.h): the code; an error's text goes to
-// text[capacity], as much as it holds.
+// Returns the code, as the functions of transport.h do, and writes as much of the error's text as
+// fits to text[capacity].
 fsccl_status_t report(const Status& status, char* text, size_t capacity);
 
 template <class T>
@@ -95,14 +95,15 @@ class [[nodiscard]] Result {
 
 }  // namespace fsccl
 
-// Returns from the calling function when `expression` (a Status) is an error.
+// Returns from the calling function if `expression` (a Status) is an error.
 #define FSCCL_TRY(expression)                            \
   do {                                                   \
     ::fsccl::Status fsccl_try_status = (expression);     \
     if (!fsccl_try_status.ok()) return fsccl_try_status; \
   } while (0)
 
-// FSCCL_ASSIGN(auto x, f()): x = the value of the Result f(), or returns its status.
+// FSCCL_ASSIGN(auto x, f()) sets x to the value of the Result f(), or returns its status from the
+// calling function.
 #define FSCCL_CONCAT_(a, b) a##b
 #define FSCCL_CONCAT(a, b) FSCCL_CONCAT_(a, b)
 #define FSCCL_ASSIGN(variable, expression) \

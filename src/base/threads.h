@@ -1,5 +1,5 @@
-// The threads of the control side, and how they wait: in one place, for which a simulation has its
-// own (transports/sim).
+// The threads of the control side, and how they wait. They are in one place because a simulation
+// has its own version (transports/sim).
 #pragma once
 #include <signal.h>
 
@@ -14,11 +14,12 @@
 
 namespace fsccl {
 
-// The same as std::condition_variable. Threads wait on it by wait_until() of base/wait.h.
+// A condition variable. Threads wait on it by wait_until() of base/wait.h.
 class Condition {
  public:
-  // Returns when somebody notifies, when `ns` have passed, or for no reason. A thread of a service
-  // may sleep so between two rounds; whoever waits for a condition uses wait_until().
+  // Returns when another thread notifies, when `ns` have passed, or for no reason. A service's
+  // thread may use it to sleep between two rounds; a thread that waits for a condition uses
+  // wait_until().
   void wait_for(std::unique_lock<std::mutex>& lock, int64_t ns);
   void notify_all();
 
@@ -26,8 +27,8 @@ class Condition {
   std::condition_variable condition_;
 };
 
-// All signals are blocked in the calling thread while this lives, and so in those that it starts:
-// the program's signals are for its own threads.
+// While this object lives, all signals are blocked in the calling thread and in the threads that it
+// starts, because the program's signals are for its own threads.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -43,7 +44,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Joined or left before it is destroyed or started again.
+// A thread. The owner calls join() or leave() before it destroys the object or starts it again.
 class Thread {
  public:
   // Returns FSCCL_ERR_LIMIT if the system gives no thread, and FSCCL_ERR_OUT_OF_MEMORY if there is
@@ -51,15 +52,16 @@ class Thread {
   Status start(std::function<void()> run);
   bool joinable() const { return thread_ != nullptr; }
   void join();
-  // it goes on, and nobody waits for it: what it uses is its own, or there until the process ends
+  // The thread goes on, and nobody waits for it. It may use only objects that it owns or that exist
+  // until the process ends.
   void leave();
 
  private:
   std::shared_ptr<void> thread_;
 };
 
-// The calling thread sleeps, or gives its core to another thread that wants it. Loops do so by
-// wait_until() of base/wait.h.
+// The first function lets the calling thread sleep, the second gives its core to another thread.
+// Loops do both by wait_until() of base/wait.h.
 void sleep_ns(int64_t ns);
 void yield_core();
 

@@ -1,6 +1,6 @@
-// Takes back what was begun, where a scope is left before keep(): with an error, or by an exception
-// (memory that is too short). Where the action is short of memory, too, it ends there, and what
-// left the scope goes on.
+// Undoes what was begun if the scope ends before keep(), by an error or by an exception (for lack
+// of memory). If the action itself lacks memory, it stops there, and the error or exception goes
+// on.
 #pragma once
 #include <new>
 #include <utility>

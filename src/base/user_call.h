@@ -1,6 +1,6 @@
-// Calls of functions that the program has given. An exception of C++ that leaves one ends there, is
-// logged, and counts as an answer: nothing of the library is left half done. A thread that is
-// cancelled goes on to end.
+// Calls functions that the program has given. If such a function throws a C++ exception, the
+// exception ends there, is logged and gives an answer, so no function of the library is left half
+// way. If the thread is cancelled in the function, the cancellation goes on.
 #pragma once
 #include <exception>
 #include <utility>
@@ -18,7 +18,7 @@ Answer call_user(const char* what, Answer instead, Call&& call) {
   } catch (const std::exception& exception) {
     FSCCL_LOG(kError, "an exception left the program's {}: {}", what, exception.what());
   } catch (...) {
-    if (!std::current_exception()) throw;  // no exception of C++: the thread is being cancelled
+    if (!std::current_exception()) throw;  // not a C++ exception: the thread is being cancelled
     FSCCL_LOG(kError, "an exception left the program's {}", what);
   }
   return instead;

@@ -1,9 +1,9 @@
-// Writes values in maps and lists as they come, so that a long list never lies in memory as a
-// whole. The derived class chooses the form: JSON (json_writer.h) or Python's pickle
-// (pickle_writer.h). A reader of either form gets the same values.
+// Writes values in maps and lists one at a time, so that a long list is never in memory as a whole.
+// The derived class chooses the form: JSON (json_writer.h) or Python's pickle (pickle_writer.h). A
+// reader of either form gets the same values.
 //
-// Each entry of a map is a key() and a value. Texts are UTF-8 (valid_utf8). The output leaves
-// through `put`, in pieces.
+// Each entry of a map is a key() and a value. Texts are UTF-8 (valid_utf8). The writer gives its
+// output to `put` in pieces.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -49,7 +49,7 @@ class ValueWriter {
   Put put_;
 };
 
-// Returns the text with U+FFFD in place of everything that is not UTF-8.
+// Returns the text with each part that is not UTF-8 replaced by U+FFFD.
 std::string valid_utf8(std::string_view text);
 
 }  // namespace fsccl

@@ -4,7 +4,8 @@
 
 namespace fsccl {
 
-// FSCCL_VERSION. In a file of its own: a test links a library of another version by its own one.
+// Returns FSCCL_VERSION. The function has its own source file, so that a test can link the library
+// with another version.
 uint32_t library_version();
 
 }  // namespace fsccl

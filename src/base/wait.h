@@ -40,12 +40,12 @@ WaitEnd wait_until(const Holds& holds, Deadline deadline, const Broken& broken, 
   }
 }
 
-// A reason to end a wait, as an error; success while there is none. An empty function never ends a
-// wait.
+// A function that returns an error if there is a reason to end a wait, and else success. An empty
+// function never ends a wait.
 using BreakCheck = std::function<Status()>;
 
-// The same as wait_until(), with the reason as an error: true when the condition holds, false when
-// the deadline has passed.
+// Waits as above, and returns the reason as an error. It returns true if the condition holds and
+// false when the deadline has passed.
 template <class Holds, class Pause>
 Result<bool> wait_unless(const BreakCheck& broken, const Holds& holds, Deadline deadline,
                          Pause&& pause) {
@@ -59,14 +59,14 @@ Result<bool> wait_unless(const BreakCheck& broken, const Holds& holds, Deadline 
   return end == WaitEnd::held;
 }
 
-// How soon a wait that nobody can wake notices a reason to end.
+// The time within which a wait that no thread can wake notices a reason to end.
 inline constexpr int64_t kBreakCheckNs = 10'000'000;
 
 // For waits that only the condition or the deadline ends.
 inline constexpr auto kNothingBreaks = [] { return false; };
 
-// A pause between looks at something that nobody announces: first the core is given away a number
-// of times, then the thread sleeps, each time twice as long as before.
+// A pause between looks at a condition whose change nobody announces. The thread first gives its
+// core away a number of times, and then sleeps, each time twice as long as before.
 class Naps {
  public:
   Naps(int yields, int64_t first_ns, int64_t longest_ns)
@@ -87,7 +87,7 @@ class Naps {
   int64_t next_ns_, longest_ns_;
 };
 
-// A pause that only gives the core away, for waits that are short and measured.
+// A pause that only gives the core away. It is for waits that are short and measured.
 struct Yields {
   void operator()(int64_t) const { yield_core(); }
 };
