@@ -1,6 +1,6 @@
-// The rules of heartbeats: which ranks a rank holds for silent. There is no input, output or clock
-// here: TreeJob (tree_beats.cpp) follows the rules over sockets and shared memory, and a test by
-// hand.
+// The rules of heartbeats, which decide which ranks a rank considers silent. There is no input,
+// output or clock here. TreeJob (tree_beats.cpp) applies the rules over sockets and shared memory,
+// and a test applies them without either.
 //
 // Watchers. Each rank watches its neighbours in the tree, and behind a silent neighbour every rank
 // that it can see, because those ranks have no other way to report. A rank reports along the tree,
@@ -25,13 +25,14 @@
 
 namespace fsccl {
 
-// The times of the settings. 0: never.
+// The times from the settings. 0 means never.
 struct HeartbeatTimes {
   int64_t beat_ns = 0, suspect_ns = 0, dead_ns = 0, host_lost_ns = 0;
 };
 HeartbeatTimes heartbeat_times(const Config& settings);
 
-// A clock that stands still while its owner does.
+// A clock that counts only the time in which its owner runs: a pause between two calls counts as
+// one beat at most.
 class WakingClock {
  public:
   explicit WakingClock(int64_t beat_ns) : most_ns_(beat_ns) {}
@@ -41,14 +42,15 @@ class WakingClock {
   int64_t most_ns_, last_ns_ = INT64_MIN, waking_ns_ = 0;
 };
 
-// One rank as another sees it. Times are the watcher's waking time.
+// One rank's knowledge of another rank's beats. Times are in the watcher's waking time.
 class Pulse {
  public:
-  // `mark`: 0 until the first beat. A new one came `age_ns` ago, if that is since the last look.
+  // `mark` is 0 until the first beat. If the mark is new, the beat happened `age_ns` ago, but not
+  // before the last look.
   void look(uint64_t mark, int64_t age_ns, int64_t waking_ns);
   bool heard() const { return mark_ != 0; }
   int64_t silent_ns(int64_t waking_ns) const { return mark_ == 0 ? 0 : waking_ns - heard_ns_; }
-  // It does run: as if it had been silent for so long only.
+  // The rank is known to run, so from now on it counts as silent for only `silent_ns`.
   void excuse(int64_t silent_ns, int64_t waking_ns) { heard_ns_ = waking_ns - silent_ns; }
 
  private:
@@ -56,7 +58,7 @@ class Pulse {
   int64_t heard_ns_ = 0, looked_ns_ = 0;
 };
 
-// A rank's own view of the others.
+// The information that a rank itself can get about the others.
 class Senses {
  public:
   virtual ~Senses() = default;
@@ -65,14 +67,14 @@ class Senses {
   struct Beat {
     uint64_t mark = 0;
     int64_t age_ns = 0;
-    bool left = false;  // there will be none any more, as it should be
+    bool left = false;  // the rank has left in order, and no more beats will come
   };
   virtual Beat last_beat(int32_t rank) = 0;
-  // Returns the state of the beating thread, as its system has it: R it runs or could run, T it is
-  // stopped, Z its process has ended, X it cannot be seen, because it has ended or is out of sight;
-  // 0: unknown.
+  // Returns the state of the thread that beats, as its system describes it. R: it runs or could
+  // run. T: it is stopped. Z: its process has ended. X: it cannot be seen, because it has ended or
+  // is not visible from here. 0: unknown.
   virtual char state(int32_t rank) = 0;
-  // The system of its host owes an answer for so long.
+  // Returns true if the system of the rank's host has owed an answer for at least `ns`.
   virtual bool host_silent(int32_t rank, int64_t ns) = 0;
 };
 
@@ -85,18 +87,18 @@ class Heart {
     std::vector<int32_t> left;
     std::vector<int32_t> dead;     // silent for too long, or its process is no more
     std::vector<int32_t> cut_off;  // their hosts are lost
-    int64_t next_ns = INT64_MAX;   // when somebody may be overdue
+    int64_t next_ns = INT64_MAX;   // when the next rank may become overdue
   };
   Findings look(int64_t now_ns, Senses& senses);
   // Records a neighbour's report, which replaces the neighbour's report before.
   void told(int32_t neighbour, const std::vector<Silent>& silent, int64_t now_ns);
-  // `rank` is lost: what is known of its silence stays.
+  // Records that `rank` is lost, and keeps the knowledge of its silence.
   void lost(int32_t rank, bool with_host, int64_t now_ns);
 
-  // For that neighbour.
+  // Returns the silences that this rank reports to that neighbour.
   std::vector<Silent> news_for(int32_t neighbour, int64_t now_ns) const;
   PeerLife life(int32_t rank, int64_t now_ns) const;
-  // The ranks that became suspects, or alive again, since the last call.
+  // A rank that became a suspect, or is alive again, since the last call of changes().
   struct Change {
     int32_t rank = -1;
     PeerLife life;
@@ -107,12 +109,12 @@ class Heart {
   struct Silence {
     int64_t since_ns = 0;
     bool stopped = false;
-    uint8_t hops = 0;  // from who sees it
+    uint8_t hops = 0;  // the number of links to the rank that sees it directly
   };
   using Silences = std::map<int32_t, Silence>;
   struct Watched {
     Pulse pulse;
-    bool seen = false;  // its process was, so it has ended if it cannot be seen any more
+    bool seen = false;  // its process was visible before, so it has ended if it is not visible now
   };
   bool watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& senses, Findings& findings);
   Silences known(int32_t but_from) const;
@@ -122,8 +124,8 @@ class Heart {
   WakingClock clock_;
   std::map<int32_t, Watched> watched_;
   Silences seen_;                     // silences of the watched ranks
-  std::map<int32_t, Silences> told_;  // by neighbour
-  Silences reported_;                 // by changes()
+  std::map<int32_t, Silences> told_;  // the reports, by neighbour
+  Silences reported_;                 // the silences that changes() has reported
   std::map<int32_t, PeerLife> lost_;
 };
 

@@ -1,16 +1,17 @@
-// A job is the control side of a communicator: who its members are, an authenticated tree of links
-// between them, and the watch on their lives. It moves small things rarely (addresses, descriptors,
-// failures); no payload ever passes here.
+// A job is the control side of a communicator. It knows the members, connects them by a tree of
+// authenticated links, and watches whether they live. It transports small things that are rare
+// (addresses, descriptors, failures), and never payload.
 //
-// Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the
-// rendezvous, which listens at the id's address and answers with a parent: the k-th to arrive hangs
-// below an earlier one, so no rank waits for another to come up, and no socket of the rendezvous
-// outlives its answer but the first one's, the tree's root, through which a failure reaches all
-// until the tree is whole. Links on one host are Unix sockets, between hosts TCP. The tree has a
-// fixed fan-out; nobody holds more than O(fan-out) links.
+// Joining. Every rank connects to the rendezvous, which listens at the address in the id, and
+// proves that it knows the job's secret (on one host without a secret, that it has the same user).
+// The rendezvous answers with a parent in the tree. The parent is a rank that arrived earlier, so
+// no rank waits for another to start. The rendezvous closes each connection after its answer,
+// except that of the first rank, the root of the tree: until the tree is complete, a failure
+// reaches all ranks through it. Links on one host are Unix sockets, and links between hosts are
+// TCP. The tree has a fixed fan-out, so no rank has more than O(fan-out) links.
 //
-// Service. The process's service thread (base/reactor.h) answers requests of peers: descriptors
-// that this rank has published, and the loss of a link.
+// Service. The process's service thread (base/reactor.h) answers peers that ask for descriptors
+// which this rank has published, and handles the loss of a link.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -36,10 +37,11 @@ struct Member {
 // This rank's knowledge of another rank's life.
 struct PeerLife {
   fsccl_peer_state_t state = FSCCL_PEER_ALIVE;
-  // a suspect: until now; a dead rank: before it counted as dead, 0: it ended without that
+  // For a suspect, the silence until now. For a dead rank, the silence before it counted as dead,
+  // or 0 if it ended without a silence.
   int64_t silent_ms = 0;
   bool stopped = false;    // its host says that its process is stopped
-  bool host_lost = false;  // dead with its host
+  bool host_lost = false;  // the rank is dead because its host is lost
 };
 // Describes its silence: "silent for 520 ms, its process is stopped".
 std::string describe(const PeerLife& life);
@@ -47,10 +49,10 @@ std::string describe(const PeerLife& life);
 struct HeartbeatTimes;
 
 struct JoinRequest {
-  const fsccl_unique_id_t* unique_id = nullptr;  // else
-  fsccl_all_gather_fn all_gather = nullptr;      // else the environment
+  const fsccl_unique_id_t* unique_id = nullptr;  // null: use all_gather
+  fsccl_all_gather_fn all_gather = nullptr;      // null, too: use the environment
   void* all_gather_context = nullptr;
-  int rank = -1;  // from the environment: -1
+  int rank = -1;  // -1: take it from the environment
   int ranks = 0;
   Deadline deadline = Deadline::never();
 };
@@ -65,35 +67,36 @@ class Job {
   virtual int size() const = 0;
   virtual uint64_t id() const = 0;  // random, the same on all ranks, not secret
   virtual const Member& member(int rank) const = 0;
-  // A key that follows from the job's secret, if it has one, and from `with`, which all ranks give
-  // alike.
+  // Returns a key that is derived from the job's secret, if it has one, and from `with`, which must
+  // be the same on all ranks.
   virtual SecretKey derive_key(std::string_view label, ByteView with) const = 0;
 
-  // Over the tree. Collective: all members, same order, same size. Blocking; not thread safe
-  // against itself.
+  // Gathers `bytes` of each rank over the tree. Collective: all members call it in the same order
+  // with the same size. It blocks, and a rank must not call it on two threads at once.
   virtual Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) = 0;
   virtual Status barrier(Deadline deadline) = 0;
 
-  // Publishes a descriptor to the other ranks of this host under a name; the job keeps a duplicate
-  // until withdrawn or the job ends.
+  // Publishes a descriptor under a name to the other ranks of this host. The job keeps a duplicate
+  // until the descriptor is withdrawn or the job ends.
   virtual Status publish_fd(uint64_t tag, int fd) = 0;
   virtual void withdraw_fd(uint64_t tag) = 0;
-  // Fetches what `rank` (of this host) has published; waits until it is there, the deadline passes,
-  // or `broken` gives an error, which is returned. A rank that lives may never publish it, because
-  // its communicator has failed: `broken` asks for that.
+  // Fetches the descriptor that `rank`, a rank of this host, has published. It waits until the
+  // descriptor is there, the deadline passes, or `broken` returns an error, which it then returns.
+  // A rank that is alive may never publish it because its communicator has failed, so `broken` must
+  // report that.
   virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline,
                               const BreakCheck& broken) = 0;
 
-  // Called once for each rank that is lost, from the service thread: with `left` when it said
-  // goodbye. A loss is learnt from the link itself when this rank is its neighbour in the tree,
-  // else from those who are, forwarded along what remains of the tree.
+  // The service thread calls the handler once for each rank that is lost, with `left` if that rank
+  // said goodbye. If this rank is its neighbour in the tree, the link itself shows the loss.
+  // Otherwise the neighbours report it along what remains of the tree.
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 
-  // The question which ranks of a group are left: all survivors get the same answer. The call is
-  // collective over them. It blocks until all have asked the same question (by its number) or are
-  // known to be lost, or until the deadline passes; then the question can be asked again. The
-  // answer may contain a member that is lost after it was given.
+  // A question which ranks of a group are left. All survivors get the same answer. The call is
+  // collective over them: it blocks until each member has asked the question with the same number
+  // or is known to be lost, or until the deadline passes. After that, the question can be asked
+  // again. A member in the answer may be lost after the answer was given.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
@@ -103,29 +106,32 @@ class Job {
     fsccl_status_t code = FSCCL_OK;
   };
   struct Agreed {
-    bool reached = false;          // else not all came in time
+    bool reached = false;          // false: not all members came in time
     std::vector<int32_t> failed;   // members that are lost
-    std::vector<int32_t> missing;  // members that did not come, nor are lost
+    std::vector<int32_t> missing;  // members that did not come and are not lost
     fsccl_status_t code = FSCCL_OK;
   };
-  // FSCCL_ERR_PEER_DEAD: others hold this rank for dead.
+  // Returns FSCCL_ERR_PEER_DEAD if other ranks have declared this rank dead.
   virtual Result<Agreed> agree(const Question& question, Deadline deadline) = 0;
-  // This rank will not come to that meeting: nobody waits for it there. Does not block.
+  // Says that this rank will not come to that meeting, so that nobody waits for it there. It does
+  // not block.
   virtual void decline(uint64_t meeting) = 0;
 
-  // From now on tells the others that this process runs, and watches those next to it
-  // (heartbeat.h). Collective, with the same times; once. The handler is called from the service
-  // thread for each rank that becomes a suspect, or is alive again after `silent_ms`. Where all
-  // ranks are threads of one process nobody beats: that runs, or nobody is there to ask.
+  // After this call the rank tells the others that its process runs, and watches the ranks next to
+  // it (heartbeat.h). Collective, with the same times on all ranks, and called once. The service
+  // thread calls the handler for each rank that becomes a suspect, or that is alive again after
+  // `silent_ms`. If all ranks are threads of one process, there are no beats, because the ranks can
+  // only end together.
   using LifeHandler = std::function<void(int rank, const PeerLife& life)>;
   virtual Status begin_beats(const HeartbeatTimes& times, LifeHandler handler,
                              Deadline deadline) = 0;
   virtual PeerLife life(int rank) const = 0;
-  // Asks the system of the rank's host: true if nobody listens at the rank's door any more, so that
-  // its process has ended or has left. Blocks for 0.3 s at most. Any thread.
+  // Asks the system of the rank's host. Returns true if nobody listens at the rank's address any
+  // more, which means that its process has ended or has left. Blocks for at most 0.3 s. Any thread
+  // may call it.
   virtual bool nobody_listens(int rank) const = 0;
 
-  // Says goodbye to the neighbours and closes the links. Idempotent.
+  // Says goodbye to the neighbours and closes the links. Further calls do nothing.
   virtual void leave() = 0;
 };
 
