@@ -12,7 +12,8 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 47;
 
-// Memory of this device that other processes can map, by all means that it has, and NICs can reach.
+// Describes memory of this device that other processes can map, by all means that the device has,
+// and that NICs can reach.
 cuda::CUmemAllocationProp properties_of(const cuda::Device& device) {
   cuda::CUmemAllocationProp properties;
   properties.location.id = device.ordinal();

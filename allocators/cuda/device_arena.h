@@ -17,8 +17,8 @@ namespace fsccl {
 
 class DeviceArena {
  public:
-  // Addresses for `bytes` (rounded up), the first a multiple of `alignment`, a power of two; no
-  // memory yet.
+  // Reserves addresses for `bytes` (rounded up), without memory. The first address is a multiple of
+  // `alignment`, a power of two.
   static Result<DeviceArena> reserve(const cuda::Device& device, uint64_t bytes,
                                      uint64_t alignment = 1);
   DeviceArena(DeviceArena&&) noexcept;
@@ -32,27 +32,29 @@ class DeviceArena {
   uint64_t granularity() const { return granularity_; }
   size_t segments() const { return segments_.size(); }
 
-  // One more segment behind the last. An error changes nothing.
+  // Adds a segment behind the last. An error changes nothing.
   Status grow(uint64_t bytes);
   Result<Fd> export_segment(size_t index) const;
   // The same for processes of other hosts of one NVLink domain. FSCCL_ERR_NOT_AVAILABLE: this host
   // is in none.
   Result<cuda::CUmemFabricHandle> export_to_fabric(size_t index) const;
   uint64_t segment_bytes(size_t index) const { return segments_[index].bytes; }
-  // Somebody else's segment, likewise behind the last. `bytes` as its owner says, checked by the
-  // driver.
+  // Adds a segment of another process behind the last. `bytes` is the size that its owner named,
+  // which the driver checks.
   Status adopt(Fd fd, uint64_t bytes);
   Status adopt(const cuda::CUmemFabricHandle& handle, uint64_t bytes);
-  // Gives the segments up that lie whole at or above `bytes`; returns how many bytes.
+  // Gives up the segments that lie wholly at or above `bytes`. Returns the number of bytes given
+  // up.
   uint64_t shrink(uint64_t bytes);
-  // Something on the device may use it for ever: all of it stays there, and this is none any more.
+  // Leaves the memory and its addresses mapped for the rest of the process, because the device may
+  // still use them. The destructor frees nothing then.
   void leak();
 
  private:
   struct Segment {
     cuda::CUmemGenericAllocationHandle handle;
     uint64_t bytes;
-    int handles;  // the kinds it can be exported as; one that was adopted, as none
+    int handles;  // kinds of handle as which it can be exported; none if it was adopted
   };
   DeviceArena() = default;
   Status fits(uint64_t bytes) const;

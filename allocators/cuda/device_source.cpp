@@ -13,7 +13,8 @@ namespace {
 class DeviceSource : public EndSource {
  public:
   explicit DeviceSource(const cuda::Device& device) : device_(device) {}
-  // With blocks that could not be waited for when they were given back.
+  // Blocks that are left were not given back, or could not be waited for. The destructor waits for
+  // the context, and leaks them if it cannot.
   ~DeviceSource() override {
     if (blocks_.empty() || forked() || finish(nullptr).ok()) return;
     for (auto& [pointer, arena] : blocks_) arena.leak();
@@ -33,7 +34,7 @@ class DeviceSource : public EndSource {
     blocks_.emplace(pointer, std::move(arena));
     return pointer;
   }
-  // Memory whose streams cannot be waited for stays as long as the source lives.
+  // A block whose stream cannot be waited for stays as long as the source lives.
   Status give_back(void* pointer, const MemoryRequest& request) override {
     FSCCL_TRY(finish(static_cast<cuda::CUstream>(request.stream)));
     std::unique_lock lock(mutex_);

@@ -1,7 +1,7 @@
-// Memory of a GPU as a source: each block an arena with one segment. A block that is given back is
-// waited for, as cudaFree would, which is what PyTorch relies on (to unmap memory waits for nothing
-// for certain): until the stream that it is given back on has done what it was given, or where none
-// is named everything that the context was given. Other streams are the caller's affair.
+// Memory of a GPU as a source: each block is an arena with one segment. A give-back waits until the
+// named stream has done all work that it was given, or, if no stream is named, until the whole
+// context has. PyTorch relies on this, because cudaFree waits so; unmapping memory alone is not
+// certain to wait. Other streams are the caller's affair.
 #pragma once
 #include <memory>
 

@@ -18,7 +18,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostCollected = 64u << 10;
-constexpr int64_t kPatienceMs = 100;  // with the reader of a FIFO that takes nothing
+constexpr int64_t kPatienceMs = 100;  // wait for the reader of a FIFO to take something
 constexpr std::string_view kHead = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 }  // namespace

@@ -16,9 +16,10 @@ namespace fsccl {
 
 class AllocationLog {
  public:
-  // Appends to a file that is there; a new one is its owner's alone. Devices, FIFOs with a reader
-  // and names of descriptors such as /dev/stdout are written in place; a link to a file is refused.
-  // FSCCL_ERR_CONFIG: it cannot be opened. `setting`: where the path was said, for errors.
+  // Appends to an existing file; a new file can be read by its owner alone. Devices, FIFOs with a
+  // reader and names of descriptors such as /dev/stdout are written in place; a link to a file is
+  // refused. FSCCL_ERR_CONFIG: the file cannot be opened. `setting` names the source of the path in
+  // errors.
   static Result<std::unique_ptr<AllocationLog>> open(const std::string& path,
                                                      const std::string& setting = "FSCCL_POOL_LOG");
   ~AllocationLog() { flush(); }

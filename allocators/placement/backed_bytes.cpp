@@ -52,7 +52,7 @@ BackedBytes::Change BackedBytes::place(uint64_t begin, uint64_t end, CollectiveR
   const uint64_t wanted = std::min(needed + std::max(needed / kMargin, unit_), most);
   if (exist > wanted) give(idle(backed_, slots.held_ranges(), 0), exist - wanted, slots, &change);
   for (const auto& [from, to] : change.given_back) exist -= to - from;
-  if (end > reach()) {  // the rest of a huge page, as far as there is room
+  if (end > reach()) {  // adds the rest of a huge page, as far as there is room
     const uint64_t room = (most - std::min(exist, most)) / CollectiveRegion::kAlignment *
                           CollectiveRegion::kAlignment;
     change.made.back().second = end + std::min(round_up(end, unit_) - end, room);

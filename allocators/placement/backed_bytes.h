@@ -28,7 +28,8 @@ class BackedBytes {
     bool empty() const { return given_back.empty() && made.empty(); }
   };
 
-  // Memory comes in multiples of `unit` where nothing lies above, and so much may be too much.
+  // Memory above all other is made up to a multiple of `unit`. Up to `unit` bytes more than needed
+  // may exist before place() gives any back.
   explicit BackedBytes(uint64_t unit) : unit_(unit) {}
 
   uint64_t bytes() const { return backed_.bytes(); }
@@ -37,19 +38,21 @@ class BackedBytes {
   }
   uint64_t whole() const { return whole_; }  // all bytes below exist
 
-  // Lets [begin, end) of a slot exist, while no more than `most` bytes do. `most` is at least what
-  // is live. As far as there would be more than is live or planned, and a margin, or more than
-  // `most`, bytes of no slot go, those that were given back first.
+  // Returns the change after which the bytes [begin, end) of a slot exist. If more bytes would then
+  // exist than are live or planned, plus a margin, or more than `most`, the change also gives back
+  // bytes of no slot, beginning with those that were given back first. `most` is at least the live
+  // bytes.
   Change place(uint64_t begin, uint64_t end, CollectiveRegion& slots, uint64_t most) const;
-  // Gives `bytes` bytes of no slot back, those that were given back first. Less where there is
-  // less.
+  // Returns the change that gives back `bytes` bytes of no slot, or as many as there are, beginning
+  // with those that were given back first.
   Change spare(uint64_t bytes, CollectiveRegion& slots) const;
-  // The first `whole` bytes exist, and nothing else does.
+  // Returns true if the first `whole` bytes exist, and no others.
   bool is(uint64_t whole) const { return whole_ == whole && bytes() == whole; }
-  // Makes the first `whole` bytes exist, and gives back what lies above them and is no slot's.
+  // Returns the change after which the first `whole` bytes exist, and above them only slots.
   Change mend(uint64_t whole, CollectiveRegion& slots) const;
-  // How many bytes exist after that.
+  // Returns the number of bytes that exist after that change.
   uint64_t bytes_if_mended(uint64_t whole, CollectiveRegion& slots) const;
+  // The owner reports here what it has carried out.
   void made(uint64_t begin, uint64_t end);
   void given_back(uint64_t begin, uint64_t end);
 

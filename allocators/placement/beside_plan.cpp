@@ -8,16 +8,16 @@
 namespace fsccl {
 namespace {
 
-// one part in so many above what was needed is taken rather than to be in the plan's way
+// A slot may lie one part in so many above what was needed, if it would be in the plan's way below.
 constexpr uint64_t kPlanMargin = 32;
 constexpr uint64_t kStableWeight = 8;  // how much worse it is to push a stable key from its place
 constexpr size_t kMostExpected = 256;  // slots to come that are looked at
 
 }  // namespace
 
-// A request of a deviating step. It stays near the plan: what the plan has for the same occurrence
-// of the key, if that is free and large enough; else where it is in the way of least that the plan
-// has still to place, within a margin above what was needed so far.
+// Places a request of a deviating step near the plan: at the offset that the plan has for the same
+// occurrence of the key, if that is free and large enough. Else it lies where it is in the way of
+// least that the plan has still to place, within a margin above what was needed so far.
 std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) {
   const StepSchedule& step = known_.plan().steps[current_];
   std::optional<uint64_t> planned;

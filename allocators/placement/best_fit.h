@@ -1,6 +1,6 @@
-// Packing by best fit: items one by one, each in the best gap among those already placed that it
-// meets, for several orders of the items, until the target is reached or the effort is spent.
-// Effort is counted in neighbours looked at.
+// Packs by best fit: items one by one, each in the best gap among the placed items that it meets.
+// It tries several orders of the items, until the target is reached or the effort is spent, which
+// is counted in neighbours looked at.
 #pragma once
 #include "allocators/placement/slot_conflicts.h"
 
@@ -9,7 +9,7 @@ namespace fsccl {
 class BestFit {
  public:
   explicit BestFit(const PackingProblem& problem);
-  // Keeps what it finds in `best` when that is smaller. `effort` becomes what is left of it.
+  // Stores a packing that is smaller than `best` in `best`. `effort` becomes what is left of it.
   void try_orders(Packing& best, int64_t& effort);
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPoisonByte = 0xff, kZoneByte = 0xfd;
 
-// The first byte that is not `value`; `bytes` when there is none.
+// Returns the index of the first byte that is not `value`, or `bytes` if there is none.
 uint64_t first_other(const std::byte* memory, uint64_t bytes, int value) {
   if (bytes == 0) return 0;
   if (memory[0] == std::byte(value) && std::memcmp(memory, memory + 1, bytes - 1) == 0)

@@ -1,8 +1,9 @@
 // The collective region while steps go by tables (step_table.h), one for each known step. The
+// The collective region while steps go by tables (step_table.h), one for each known step. The
 // region goes from one table to another where steps part, enters a table when a step has left
 // everything as it found it, and leaves it when an event deviates. While a table is active, the
-// search structures are as they were at a step boundary: at any boundary, since each step by a
-// table ends as it began.
+// search structures are as at a step boundary. It does not matter which, since each step by a table
+// ends as it began.
 #include <algorithm>
 
 #include "allocators/placement/collective_region.h"
@@ -10,8 +11,9 @@
 
 namespace fsccl {
 
-// From the row on, what the step before gave back, if it went by the active table. Later positions
-// than these are noted later.
+// Notes what the step before gave back in this row and in later ones, if that step went by the
+// active table. What the present step gave back in earlier rows has higher positions, so it is
+// noted afterwards.
 void CollectiveRegion::note_table_before(size_t row) {
   if (!std::exchange(table_before_, false)) return;
   for (; row < table_.size(); ++row) note_row(row);
@@ -23,7 +25,7 @@ void CollectiveRegion::note_row(size_t row) {
     given_back_.set(at.offset, at.offset + at.event.bytes, positions_[row]);
 }
 
-// The step so far is also the beginning of this one.
+// Goes on with the table of known step `step`, whose first events are those of the present step.
 void CollectiveRegion::change_table(size_t step) {
   note_table_before(next_);
   std::swap(table_, tables_[current_]);
@@ -32,7 +34,8 @@ void CollectiveRegion::change_table(size_t step) {
   find_early();
 }
 
-// When bytes that the active table takes first were given back last: in another step, or long ago.
+// For each take of the active table whose bytes no earlier row gives back, looks up when these
+// bytes were last given back.
 void CollectiveRegion::find_early() {
   for (const StepTable::Early& early : table_.early()) {
     const StepTable::Row& row = table_[early.row];
@@ -48,7 +51,7 @@ bool CollectiveRegion::goes_by_another_table(const Event& event) {
   return true;
 }
 
-// True when the step is over as a table says.
+// Ends the step if it is complete by the table of a known step. Returns false if it is not.
 bool CollectiveRegion::end_table_step() {
   const std::optional<size_t> step =
       next_ == table_.size() ? current_ : known_.plan().ends(current_, next_);
@@ -64,8 +67,8 @@ bool CollectiveRegion::end_table_step() {
   return true;
 }
 
-// A step has gone by the plan. One that began and ended alike does so each time; tables are for
-// steps that all begin alike.
+// Enters the table of the step that has just gone by the plan, if it began and ended in the same
+// state, for then it does so each time. All tables are for steps that begin in one state.
 void CollectiveRegion::enter_table() {
   uint64_t held = 0;
   for (const auto& [key, slot] : held_)
@@ -78,7 +81,7 @@ void CollectiveRegion::enter_table() {
   }
   if (table_state_ != state || (tables_[current_].empty() && !as_before_)) return;
   if (tables_[current_].empty()) {
-    StepTable table;  // whole, or none where memory is short
+    StepTable table;  // is stored only when it is whole, as build() may run out of memory
     table.build(known_.plan().steps[current_], held_, most_events_);
     positions_.resize(std::max(positions_.size(), most_events_ + table.early().size()));
     tables_[current_] = std::move(table);
@@ -88,8 +91,8 @@ void CollectiveRegion::enter_table() {
   find_early();
 }
 
-// Tells the search structures what the last steps did: of the one before, what was not done again
-// in this one; of this one, all.
+// Brings the search structures up to date: with the give-backs of the step before in rows that this
+// step has not reached, and with everything that this step has done.
 void CollectiveRegion::leave_table() {
   if (table_.empty()) return;
   live_ = live();

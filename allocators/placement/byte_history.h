@@ -1,6 +1,6 @@
-// When were these bytes last given back? Ranges of bytes with the history position of their last
-// release; what was never released has position 0. One entry per distinct range, so a planned step,
-// which releases the same ranges again and again, keeps it small.
+// Ranges of bytes with the history position at which they were last given back. Bytes that were
+// never given back have position 0. There is one entry for each distinct range, and a planned step
+// gives back the same ranges again and again, so the history stays small.
 #pragma once
 #include <algorithm>
 #include <cstdint>

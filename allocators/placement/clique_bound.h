@@ -1,5 +1,5 @@
-// A lower bound of every packing: items that must not overlap in pairs lie beside each other, so
-// the weight of the heaviest such set that is found is a bound. The bytes that are live at once are
+// A lower bound of every packing. Items of which no two may overlap lie beside each other, so the
+// bytes of the heaviest such set that is found are a bound. The bytes that are live at once are
 // such a set. Uses that no edge orders, and occurrences that share an offset, can make a heavier
 // one.
 #pragma once
@@ -11,9 +11,9 @@ struct Clique {
   std::vector<uint32_t> items;  // ascending
   uint64_t bytes = 0;
 };
-// Each crowd, widened as far as it goes by the heaviest items first; heaviest first, without
-// repetitions. Crowds of large problems, and the lightest where there are many, are left as they
-// are.
+// Returns a clique for each crowd: the crowd, to which the heaviest items that fit are added as
+// long as there are any. The heaviest clique comes first, and none comes twice. Crowds of large
+// problems are not widened, nor are the lightest of many.
 std::vector<Clique> find_cliques(const PackingProblem& problem);
 
 }  // namespace fsccl

@@ -154,8 +154,8 @@ bool CollectiveRegion::holds(uint64_t key) const {
   return held_.contains(key);
 }
 
-// Takes exactly these bytes, for the event's stream, if nobody holds any of them; returns what the
-// stream must wait for.
+// Takes exactly these bytes, for the event's stream, if no slot holds any of them. Returns the
+// streams that the event's stream must wait for.
 std::optional<uint32_t> CollectiveRegion::occupy(const Event& event, uint64_t offset) {
   const uint64_t end = offset + event.bytes;
   bool taken = region_.take(offset, event.bytes);
@@ -199,7 +199,8 @@ std::optional<uint64_t> CollectiveRegion::place_anywhere(const Event& event) {
   return region_.alloc(event.bytes, kAlignment);
 }
 
-// Where known steps part, the one that goes on like this is followed.
+// Returns true if this event is the next one of the known step that is followed. If another known
+// step that began alike goes on with this event, that one is followed from now on.
 bool CollectiveRegion::on_plan(const Event& event) {
   if (!following_) return false;
   const std::vector<Event>& expected = known_.plan().steps[current_].events;
@@ -209,7 +210,7 @@ bool CollectiveRegion::on_plan(const Event& event) {
   return step.has_value();
 }
 
-// Notes an event of a step that is not the planned one.
+// Notes an event of a step that does not follow a plan.
 void CollectiveRegion::note(const Event& event) {
   if (following_) return;
   if (event.takes() && !known_.empty()) ++occurrence_[event.key];
@@ -299,7 +300,8 @@ void CollectiveRegion::end_step() {
   reached_ = 0;
 }
 
-// Has the step left the streams, and the bytes that they may still use, as the one before did?
+// Notes whether the step has left the streams, and the bytes that they may still use, as the step
+// before did.
 void CollectiveRegion::end_streams_step() {
   const StreamClock known = order_.known_to_all();
   cooling_.open(region_, known, 0, 0);  // bytes whose uses are known to be over are free
@@ -313,7 +315,7 @@ void CollectiveRegion::end_streams_step() {
   added_waits_before_ = added_waits_;
 }
 
-// There is a new plan; its latest step is expected.
+// Begins to follow a new plan, expecting its latest step.
 void CollectiveRegion::begin_plan() {
   const std::vector<StepSchedule>& steps = known_.plan().steps;
   most_extent_ = std::max(plan_bytes(), region_.top());

@@ -78,7 +78,7 @@ class CollectiveRegion {
       return success();
     return give_back_off_table(key, position);
   }
-  // The same while the step goes by its table; else nothing happens.
+  // These do the same while the step goes by its table; else they do nothing and return null.
   const StepTable::Row* take_by_table(uint64_t key, uint64_t bytes, bool stable,
                                       uint32_t stream = 0) {
     if (next_ >= table_.size()) [[unlikely]]
@@ -101,28 +101,28 @@ class CollectiveRegion {
     positions_[next_++] = position;
     return &row;
   }
-  // Work that touches the slot is put on the stream (a take says so for its own stream). An event
-  // between streams is a number that means the same in every step, such as one a unit and purpose;
-  // to record it again replaces it.
+  // use(): work that touches the slot is put on the stream (take() says so for its own stream). An
+  // event between streams is a number that means the same in every step, such as one for each unit
+  // and purpose; recording it again replaces it.
   Status use(uint64_t key, uint32_t stream) { return order(StepOp::kUse, key, stream); }
   Status record(uint64_t event, uint32_t stream) { return order(StepOp::kRecord, event, stream); }
   Status wait(uint64_t event, uint32_t stream) { return order(StepOp::kWait, event, stream); }
   bool holds(uint64_t key) const;  // by search
 
-  // A declared schedule, one more that is known, between steps: a new step begins. Slots that are
-  // held now are taken as kept across steps; an event that takes one of them again says nothing.
-  // Nothing is learned from a schedule without events.
+  // Makes a declared schedule one more known step; a new step begins. It is called between steps.
+  // Slots that are held now are taken as kept across steps, and an event that takes one of them
+  // again has no effect. A schedule without events teaches nothing.
   Status declare(const std::vector<Event>& events);
   void end_step();  // step boundary
 
-  // No slot reaches beyond it from now on, and no plan. Above what is in use, and the same on all
-  // ranks.
+  // From now on no slot and no plan reaches beyond `bytes`, which must be above everything in use
+  // and the same on all ranks.
   void set_capacity(uint64_t bytes) {
     capacity_ = plan_capacity_ = addresses_ = bytes;
     region_.set_capacity(bytes);
   }
-  // The same where free bytes can be given back (backed_bytes.h): slots of so many bytes at once,
-  // within a range of addresses that is larger, and plans of at most `plan` bytes. Then the extent
+  // The same where free bytes can be given back (backed_bytes.h): slots of at most `bytes` bytes at
+  // once lie in a larger range of addresses, and plans have at most `plan` bytes. Then the extent
   // is the plan's again at every step boundary.
   void set_capacity(uint64_t bytes, uint64_t plan, uint64_t addresses) {
     capacity_ = bytes;
@@ -142,14 +142,14 @@ class CollectiveRegion {
   void give_up(uint64_t from, uint64_t to, uint64_t position) {
     given_back_.set(from, to, position);
   }
-  // By address, [begin, end).
+  // Returns the ranges [begin, end) of held slots, by address.
   std::vector<std::pair<uint64_t, uint64_t>> held_ranges();
-  // The position at which the last user of any of these bytes gave them back.
+  // Returns the position at which the last user of any of these bytes gave them back.
   uint64_t given_back(uint64_t begin, uint64_t end) {
     leave_table();
     return given_back_.latest(begin, end);
   }
-  // work on them may go on
+  // Returns true if work may still run on some of these bytes.
   bool cooling(uint64_t begin, uint64_t end) const { return cooling_.touches(begin, end); }
   uint64_t live() const { return table_.empty() || next_ == 0 ? live_ : table_[next_ - 1].live; }
   uint64_t peak() const { return peak_; }

@@ -15,7 +15,8 @@ Eviction::Eviction(const PackingProblem& problem) : problem_(problem), items_(pr
 void Eviction::improve(Packing& packing, uint64_t enough, int64_t& effort) {
   enough = enough / problem_.alignment * problem_.alignment;
   const int64_t stage = effort / kStages;
-  // A good start may lead nowhere that is better: once from nothing, straight to what is enough.
+  // A good start may lead to nothing better, so this first tries to pack from nothing within
+  // `enough`.
   std::vector<uint64_t> nothing;
   for (const PackingItem& item : items_) nothing.push_back(item.pinned);
   try_within(enough, std::move(nothing), packing, stage, effort);
@@ -82,7 +83,7 @@ bool Eviction::place(uint32_t item, uint64_t limit, int64_t& effort) {
   return true;
 }
 
-// At either end of it.
+// Returns an offset at either end of the tightest gap.
 uint64_t Eviction::tightest_gap(uint64_t bytes, uint64_t limit) {
   uint64_t end = 0, best = SlotRequest::kAnywhere, least = UINT64_MAX;
   const auto look = [&](uint64_t from) {
@@ -98,7 +99,8 @@ uint64_t Eviction::tightest_gap(uint64_t bytes, uint64_t limit) {
   return best;
 }
 
-// Beside one of the others or an end of the range; among places that cost the same, any.
+// Returns the offset at which the evicted items cost least, beside one of the others or at an end
+// of the range. Among offsets that cost the same it picks one at random.
 uint64_t Eviction::cheapest_place(uint64_t bytes, uint64_t limit, int64_t& effort) {
   uint64_t best = SlotRequest::kAnywhere, least = UINT64_MAX;
   uint32_t alike = 0;

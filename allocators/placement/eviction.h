@@ -1,9 +1,9 @@
-// A packing that is made smaller by eviction. The limit is set below what it takes, and all that
-// sticks out is put in again, the largest items first, each in the tightest gap among those that it
-// meets. Where there is none, it takes the place whose holders were the least often without one,
-// and evicts them (after Nagata and Braysy, 2009, who empty vehicles so). When all have a place,
-// the limit is lowered again. So what is good in a packing stays, where best fit begins anew for
-// each order.
+// Makes a packing smaller by eviction. The limit is set below the size of the packing, and each
+// item that sticks out is placed again, the largest first: in the tightest gap among the items that
+// it meets. If there is no gap, the item takes the place whose holders were least often without a
+// gap, and evicts them (after Nagata and Braysy, 2009, who empty vehicles so). When all items have
+// a place, the limit is lowered again. So the good parts of a packing stay, while best fit begins
+// anew for each order.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -16,8 +16,8 @@ namespace fsccl {
 class Eviction {
  public:
   explicit Eviction(const PackingProblem& problem);
-  // Makes `packing` smaller until it has at most `enough` bytes, or the effort (neighbours looked
-  // at) is spent; what is left of that is in `effort`.
+  // Makes `packing` smaller until it has at most `enough` bytes, or the effort is spent, which is
+  // counted in neighbours looked at. `effort` becomes what is left of it.
   void improve(Packing& packing, uint64_t enough, int64_t& effort);
 
  private:
@@ -25,7 +25,8 @@ class Eviction {
     uint64_t from, to;
     uint32_t item;
   };
-  // From the offsets `start`; changes `packing` when there is one.
+  // Searches a packing within `limit` from the offsets `start`, and stores it in `packing` if it
+  // finds one.
   bool try_within(uint64_t limit, std::vector<uint64_t> start, Packing& packing,
                   int64_t most_effort, int64_t& effort);
   bool pack(uint64_t limit, int64_t& effort);

@@ -98,7 +98,9 @@ Journal::Slot& Journal::named(uint64_t key) {
   return slot;
 }
 
-// Where slots of a use lie in two parts, they can be held in another order than before.
+// Notes that the use has slots in this part. If its slots lie in two parts, a repeated step may
+// hold them together in a new way and reach a new peak, so they are no longer `alone` and each of
+// their events is counted at once.
 void Journal::use_in(Use& use, size_t part) {
   use.parts |= 1u << part;
   if (!std::has_single_bit(use.parts))
@@ -249,7 +251,7 @@ uint64_t Journal::live_peak() const {
                   live_in_slots() + blocks_live_.load(std::memory_order_relaxed));
 }
 
-// Up to so many events of the slot, whose bytes have not changed meanwhile.
+// Counts the slot's events up to this number. The slot's size has not changed since the last count.
 void Journal::count(Use& use, LiveSlot& slot, uint64_t events) const {
   const uint64_t taken = (events + 1) / 2 - (slot.counted + 1) / 2,
                  given_back = events / 2 - slot.counted / 2;
@@ -260,16 +262,16 @@ void Journal::count(Use& use, LiveSlot& slot, uint64_t events) const {
   slot.counted = events;
 }
 
-// By the program, which alone writes the words.
+// Counts all slots of the use. The program calls this, which alone writes the words of slots.
 void Journal::count(Use& use) const {
   for (Slot* slot : use.slots)
     for (LiveSlot& live : slot->live) count(use, live, live.events.load(std::memory_order_relaxed));
 }
 
-// As of one moment, by anybody. Words only grow, and one event changes one of them: where none has
-// changed between two looks, all were as they are at once, and who sees a word sees all that the
-// program did before. The program, which takes the lock from now on, is at most in the middle of
-// one event.
+// Counts all slots as of one moment; any thread may call this. The words of slots only grow, and
+// one event changes one of them. If no word has changed between two looks, all of them had these
+// values at one moment, and whoever sees a word sees everything that the program did before. The
+// program takes the lock from now on, so it is at most in the middle of one event.
 std::vector<LiveMemory> Journal::count_all() const {
   struct Seen {
     uint64_t events = ~uint64_t{0}, address = 0;

@@ -49,7 +49,7 @@ enum class JournalAction : uint8_t { kTaken, kGivenBack, kRefused, kGrown, kRele
 struct JournalEvent {
   int64_t time_us = 0;  // since 1970
   uint64_t address = 0, bytes = 0;
-  uint64_t requested = 0;  // taken: of the bytes; refused: what was free
+  uint64_t requested = 0;  // taken: requested bytes; refused: free bytes
   uint64_t stream = 0;
   uint32_t use = 0;  // index of the use; for growth and release, number of the part
   JournalAction action{};
@@ -68,7 +68,7 @@ struct JournalCopy {
   std::vector<LiveMemory> live;  // by address
   std::array<PoolPart, kPoolParts> parts;
   std::vector<JournalEvent> events;
-  uint64_t lost = 0;  // events before those
+  uint64_t lost = 0;  // number of earlier events
   int64_t time_us = 0;
 };
 
@@ -84,17 +84,18 @@ class Journal {
   static Result<std::unique_ptr<Journal>> open(size_t history, const std::string& log_path);
 
   class Slot;
-  // A unit says what its key is for, before it takes a slot with it, and takes that back when it
-  // has none; until then the slot is where it is. `part` is the pool's part that it lies in: a key
-  // can have one slot in each.
+  // name_slot() says what a key of a unit is for, before the unit takes a slot with it.
+  // forget_slot() undoes that when the key holds no slot; the reference that slot() returns is
+  // valid until then. `part` is the pool's part in which a slot lies. A key can have one slot in
+  // each part.
   void name_slot(uint64_t key, UseKind kind, const std::string& unit);
   void forget_slot(uint64_t key);
-  Slot& slot(uint64_t key);  // a slot of nobody, if nobody said who it is
+  Slot& slot(uint64_t key);  // belongs to no unit if the key was not named
   void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
   void slot_given_back(Slot& slot, size_t part);
   void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
-  // The same of a step that repeats: it holds at no time what no step has held before. `live`:
-  // bytes of slots in that part, with what was taken and without what was given back.
+  // The same for a step that repeats, and so holds nothing that was not held at once before.
+  // `live`: bytes of slots in that part after this event.
   void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes,
                         uint64_t requested, uint64_t live);
   void slot_given_back_again(Slot& slot, size_t part, uint64_t live);
@@ -103,10 +104,10 @@ class Journal {
   void block_given_back(uint64_t address, uint64_t stream = 0);
   void block_refused(const Owner& owner, uint64_t bytes, uint64_t free);
 
-  // Memory of the system, at the end of what a part has.
+  // Memory of the system is added, or given back, at the end of the part.
   void grown(size_t part, uint64_t part_address, uint64_t bytes);
   void released(size_t part, uint64_t bytes);
-  // Anywhere in it; afterwards it reaches so far.
+  // Memory of the system is added or given back at `offset`. The part ends at `reach` afterwards.
   void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action,
                uint64_t offset, uint64_t bytes);
   void step();
@@ -120,7 +121,7 @@ class Journal {
   JournalCopy copy() const;
 
  private:
-  // A slot of a key in one part. The program writes the atomic members without the lock, the word
+  // A slot of a key in one part. The program writes the atomic members without the lock, `events`
   // last.
   struct LiveSlot {
     std::atomic<uint64_t> events{0};  // how often it was taken and given back: odd while it is held
@@ -136,7 +137,7 @@ class Journal {
     uint64_t stream = 0;
     uint64_t live = 0, peak = 0, allocations = 0, frees = 0, allocated = 0;
     std::vector<Slot*> slots;
-    uint32_t parts = 0;  // that they were taken in, a bit each
+    uint32_t parts = 0;  // parts in which slots were taken, a bit each
   };
 
  public:
@@ -149,7 +150,7 @@ class Journal {
 
  private:
   Journal() = default;
-  // Under the lock, as all that follows.
+  // The callers of these hold the lock.
   uint32_t use_of(const Owner& owner, bool slots);
   void name(Slot& slot, UseKind kind, const std::string& unit);
   void leave(Slot& slot);
@@ -173,17 +174,17 @@ class Journal {
   // lock, once for each reader that asks.
   static constexpr uint32_t kPeakNow = 1, kPeakNext = 2, kLock = 4;
   mutable std::atomic<uint32_t> asked_{0};
-  // bytes, by part; each, as that of blocks, is written
+  // Live bytes: of slots in each part, and of blocks. One thread at a time writes each of these.
   std::array<std::atomic<uint64_t>, kSlotParts> slots_live_{};
-  std::atomic<uint64_t> blocks_live_{0};  // by one thread at a time
+  std::atomic<uint64_t> blocks_live_{0};
   std::atomic<uint64_t> live_peak_{0};
   mutable std::deque<Use> uses_;
-  struct Earlier {  // also of keys that only look at a name
+  struct Earlier {  // compares keys, also keys that only refer to a name
     using is_transparent = void;
     using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
     bool operator()(const Key& a, const Key& b) const { return a < b; }
   };
-  // bool: of slots
+  // true: a use of slots
   std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;
   mutable std::unordered_map<uint64_t, Slot> slots_;
   NodeMemory nodes_;
@@ -192,7 +193,7 @@ class Journal {
 
   std::unique_ptr<JournalEvent[]> ring_;
   size_t capacity_ = 0;
-  uint64_t events_ = 0;      // that were ever noted
+  uint64_t events_ = 0;      // number of events that were ever noted
   int64_t clock_ahead_ = 0;  // microseconds since 1970 when the monotonic clock is at 0
   std::unique_ptr<AllocationLog> log_;
 };

@@ -1,8 +1,8 @@
 // The steps that a pool knows, at most eight, and one plan for all of them (JointPlan): a training
-// step, one that accumulates, an evaluation, a shorter last batch. They were declared, or came
-// once. When all places are taken, the one that did not come for longest goes, and a step that was
-// not declared gets a place only when it has come before not long ago, so that steps that never
-// repeat cost no plan each. A pure function of its calls.
+// step, one that accumulates, an evaluation, a shorter last batch. A known step was declared, or
+// came once. When all places are taken, the step that did not come for longest makes room. A step
+// that was not declared then gets a place only if it has come before not long ago, so that steps
+// that never repeat do not each cost a plan. Everything is a pure function of the calls.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,14 +19,16 @@ class KnownSteps {
   bool empty() const { return plan_.steps.empty(); }
   void came(size_t step) { came_[step] = ++now_; }
   size_t latest() const;
-  // A step that came, and is none of these: should it be learned?
+  // Returns true if an unknown step should be learned: there is a free place, or the step is among
+  // the last 32 that came without getting one.
   bool worth_learning(const std::vector<StepEvent>& events);
-  // Knows this step as well, that of the latest. False, and nothing has changed, when a plan for it
-  // alone is larger than `most_bytes`; else steps are forgotten until one is not. `held`: between
-  // steps.
+  // Learns a step, which counts as the one that came last, and plans all known steps together.
+  // Steps that did not come for longest are forgotten until the plan has at most `most_bytes`.
+  // Returns false and keeps the old plan if a plan of this step alone is larger. `held`: the slots
+  // that are held between steps.
   bool learn(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment,
              uint64_t most_bytes);
-  // Other slots than before are held between steps.
+  // Plans the known steps again, because other slots are held between steps than before.
   bool plan_again(const HeldSlots& held, uint64_t alignment, uint64_t most_bytes);
 
  private:

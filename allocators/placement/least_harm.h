@@ -1,5 +1,5 @@
-// Where a request that the plan does not have, or not now, does least harm: among the gaps, the
-// place that is in the way of the fewest bytes that the plan is about to hand out.
+// Places a request that the plan does not have, or cannot serve now: among the gaps, in the place
+// that is in the way of the fewest bytes that the plan is about to hand out.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,9 +14,12 @@ struct ExpectedSlot {
   uint64_t weight = 1;  // per byte
 };
 
-// Where slots of this size are at other times, first: what is one of many alike then leaves no odd
-// pieces. Then gaps below `limit`; `extent` bytes exist, and what lies above costs a byte a byte.
-// Offsets are multiples of what all sizes are multiples of. Nothing when no gap is large enough.
+// Returns the offset below `limit` with the least harm. Harm is the weighted bytes of the expected
+// slots that the place would overlap, plus a byte for each byte above `extent`, because that does
+// not exist yet. Among places of equal harm one of `homes` comes first, where slots of this size
+// lie at other times, so that many slots of one size leave no odd pieces; then the smallest gap,
+// and then the lowest offset. If all sizes are multiples of a number, so is the offset. Returns
+// nothing if no gap is large enough.
 std::optional<uint64_t> least_harm(const Region& region, uint64_t bytes, uint64_t extent,
                                    uint64_t limit, const std::vector<uint64_t>& homes,
                                    const std::vector<ExpectedSlot>& expected);

@@ -1,9 +1,10 @@
-// Memory for the nodes of containers, kept for the next nodes: in a step that repeats the one
-// before, containers that take and drop nodes ask the system for nothing. And a little is kept
-// back: what changes several containers, one after the other, is not stopped in the middle by a
-// system that gives no more, but for a while goes on with that. A class has one as a member before
-// its containers. Its copies get their own; it is not moved, since a moved container would go on
-// using the memory of the one it came from: such a class declares copies alone.
+// Memory for the nodes of containers. Freed nodes are kept for the next ones, so in a step that
+// repeats the one before containers take and drop nodes without asking the system. A reserve of 4
+// KiB (kReserve) is kept for the case that the system gives no more memory: a function that changes
+// several containers one after the other can then mostly finish, and is not stopped between them. A
+// class has a NodeMemory as a member before its containers. A copy of the class gets its own. A
+// moved container would go on using the memory of the one that it came from, so such a class
+// declares copies alone.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// The check of a plan, on purpose nothing like the planner: it walks the step event by event and
+// The check of a plan is on purpose nothing like the planner: it walks the step event by event and
 // compares whatever is live there, pair by pair.
 #include <cstddef>
 #include <map>

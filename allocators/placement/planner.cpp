@@ -15,14 +15,14 @@
 namespace fsccl {
 namespace {
 
-// Neighbours looked at; 10 million are about 50 ms.
+// These are counted in neighbours looked at; 10 million take about 50 ms.
 constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000,
                   kSearchEffort = 750'000, kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000,
                   kEvictionEffortOfItem = 3'000, kAllTilingsEffort = 2'000'000,
                   kReduceEffort = int64_t{1} << 23;
 constexpr size_t kItemEffort = 64;  // effort for an item itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
-// A problem that is hardly reduced, or large, is not worth an exact search.
+// A larger problem, or one that is hardly reduced, is not worth an exact search.
 constexpr size_t kMostTiledItems = 150, kMostSearchedItems = 500;
 constexpr uint64_t kNearBound = 1024;  // the search ends one part in so many above the bound
 
@@ -90,7 +90,7 @@ class Planner {
     }
   }
 
-  // The smallest problems first: they are solved, or found to have no solution, at once.
+  // Tries the smallest problems first: they are solved, or found to have no solution, at once.
   void tile(const Reduction& fused) {
     if (done()) return;
     const Periods periods(requests_, events_, fused.problem);

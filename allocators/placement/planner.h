@@ -53,8 +53,8 @@ inline constexpr int64_t kMostCompared = int64_t{1} << 25;
 // finds the same plan.
 SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                     int64_t most_compared = kMostCompared);
-// No two requests overlap in both time (cyclic) and bytes; equal keys have equal offsets; pins,
-// alignment and extent hold.
+// Returns true if no two requests overlap in both time (cyclic) and bytes, equal keys have equal
+// offsets, and pins, alignment and extent hold.
 bool plan_valid(const std::vector<SlotRequest>& requests, const SlotPlan& plan, int64_t events,
                 uint64_t alignment);
 

@@ -27,8 +27,8 @@ uint32_t add_item(Reduction& reduction, const PackingItem& like) {
   return static_cast<uint32_t>(items.size() - 1);
 }
 
-// Neighbours and crowds, once it is known where each item of the whole went. False when two that
-// are in one place meet; those that lie beside each other in it may.
+// Adds neighbours and crowds to the reduced problem, once it is known where each item of `whole`
+// went. Returns false if two items that lie at one place meet; items that lie side by side may.
 bool connect(Reduction& reduction, const PackingProblem& whole) {
   std::vector<PackingItem>& items = reduction.problem.items;
   for (size_t i = 0; i < whole.items.size(); ++i) {
@@ -94,8 +94,8 @@ std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
 Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events,
                  const PackingProblem& whole)
     : whole_(whole) {
-  // The events of the step, in order: takes and releases, each known by its size and by whether its
-  // offset is shared.
+  // The events of the step, in order: takes and give-backs, each known by its size and by whether
+  // its offset is shared.
   std::vector<std::tuple<int64_t, bool, uint32_t>> order;  // (event, takes, request)
   for (uint32_t i = 0; i < requests.size(); ++i) {
     order.emplace_back(requests[i].first, true, i);

@@ -5,7 +5,8 @@
 namespace fsccl {
 namespace {
 
-// Up to a multiple of `alignment` (a power of two); nullopt when that does not fit into 64 bits.
+// Rounds up to a multiple of `alignment` (a power of two); nullopt if that does not fit into 64
+// bits.
 std::optional<uint64_t> align_up(uint64_t value, uint64_t alignment) {
   const uint64_t rest = value & (alignment - 1);
   if (rest == 0) return value;

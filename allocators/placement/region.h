@@ -17,13 +17,12 @@ class Region {
   Region(const Region&) = default;
   Region& operator=(const Region&) = default;
   void set_capacity(uint64_t capacity) { capacity_ = capacity; }  // not below top()
-  // Lowest-offset best fit: the smallest gap that holds it, else above the highest use. nullopt: it
-  // does not fit. bytes > 0, alignment a power of two.
+  // Takes the smallest gap that holds the bytes, of equal ones the lowest, or else a place above
+  // all blocks. Returns nullopt if they do not fit. bytes > 0, and alignment is a power of two.
   std::optional<uint64_t> alloc(uint64_t bytes, uint64_t alignment);
-  // Takes exactly [offset, offset + bytes); false when any of it is in use or outside.
+  // Takes exactly [offset, offset + bytes). Returns false if any of it is in use or outside.
   bool take(uint64_t offset, uint64_t bytes);
-  // The size of the block at `offset`, which is free afterwards; nullopt when no block begins
-  // there.
+  // Frees the block at `offset` and returns its size; nullopt if no block begins there.
   std::optional<uint64_t> free(uint64_t offset);
   std::optional<uint64_t> size_of(uint64_t offset) const;
   uint64_t live() const { return live_; }

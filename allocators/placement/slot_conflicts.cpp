@@ -45,7 +45,7 @@ class Conflicts {
         later_[i][s] = std::min(later_[i + 1][s], (*occurrences_[i].ready)[s]);
   }
 
-  // The graph; false when it would take more comparisons than these.
+  // Makes the graph. Returns false if it would take more comparisons than these.
   bool connect_all(std::vector<PackingItem>& items, int64_t most_compared) const {
     int64_t left = most_compared;
     for (const uint32_t always : always_) {
@@ -100,11 +100,13 @@ class Conflicts {
   }
 
  private:
-  struct Life {  // occurrences, from one to before another; after those of round 0: always
+  // The item keeps its place during the occurrences [from, until). If `until` is greater than the
+  // number of occurrences of round 0, the item keeps it for ever.
+  struct Life {
     uint32_t from = UINT32_MAX, until = 0;
   };
 
-  // No occurrence from this one on can meet it.
+  // Returns true if no occurrence from number `at` on can meet this one.
   bool is_over(const Occurrence& occurrence, size_t at) const {
     if (at < occurrences_.size() && occurrence.last >= occurrences_[at].first) return false;
     return covers(later_[at], requests_[occurrence.request].order.done);
@@ -129,7 +131,8 @@ class Conflicts {
     return lives;
   }
 
-  // Pinned items may share bytes: all that they have is taken, once and for ever.
+  // Takes the bytes of all pinned items in the region, and never frees them. Pinned items may
+  // overlap, so each byte is taken once.
   static void take_pinned(const std::vector<PackingItem>& items, Region& region, Packing& packing) {
     std::vector<std::pair<uint64_t, uint64_t>> ranges;
     for (uint32_t i = 0; i < items.size(); ++i) {
@@ -149,7 +152,8 @@ class Conflicts {
     const auto count = static_cast<uint32_t>(requests_.size());
     for (uint32_t i = 0; i < count; ++i) {
       const SlotRequest& request = requests_[i];
-      if (!inside(request, events_)) {  // for ever, and what makes no sense, meets everything
+      // A request that lasts for ever, or whose events make no sense, meets everything.
+      if (!inside(request, events_)) {
         always_.push_back(i);
         continue;
       }
@@ -207,7 +211,7 @@ struct Peak {
   size_t items;
 };
 
-// The heaviest, in the order of the step.
+// Returns the heaviest peaks, in the order of the step.
 std::vector<Peak> heaviest(std::vector<Peak> peaks) {
   std::sort(peaks.begin(), peaks.end(), [](const Peak& a, const Peak& b) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.edge < b.edge;
@@ -223,8 +227,8 @@ std::vector<Peak> heaviest(std::vector<Peak> peaks) {
   return peaks;
 }
 
-// One sweep over the starts and ends for the most bytes at once, and one for who is there at the
-// peaks.
+// Sweeps over the starts and ends once for the most bytes at once, and once for the items that are
+// there at the peaks.
 void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
   Edges edges;
   for (uint32_t i = 0; i < times.size(); ++i) {
@@ -256,7 +260,7 @@ void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
 
 }  // namespace
 
-// Item by item, in order, each is noted with all that it meets.
+// Item by item, in order, each item is noted with all items that it meets.
 void make_sets_of_neighbours(std::vector<PackingItem>& items) {
   std::vector<std::vector<uint32_t>> noted(items.size());
   for (uint32_t a = 0; a < items.size(); ++a) {

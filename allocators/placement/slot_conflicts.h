@@ -1,6 +1,7 @@
-// Which slots may not share bytes: requests as the items of a packing, with the graph of their
-// conflicts. Requests with one key are one item. Pure. The graph of a long step can have more
-// conflicts than there is memory for: then it is not made, and the step is packed without it.
+// Finds which slots may not share bytes. It makes the items of a packing from requests, and the
+// graph of their conflicts. Requests with one key are one item. Pure. The graph of a long step can
+// have more conflicts than there is memory for: then it is not made, and the step is packed without
+// it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,8 +18,8 @@ struct PackingItem {
   std::vector<uint32_t> meets;  // items that must not overlap it, ascending
 };
 
-// Neighbours noted in any order, and several times, but each with the other: ascending and once.
-// Nothing is sorted for that.
+// Puts the neighbours of each item into ascending order, each once. They were noted in any order,
+// and some several times, but each with the other, so nothing is sorted for that.
 void make_sets_of_neighbours(std::vector<PackingItem>& items);
 
 struct PackingProblem {
@@ -41,8 +42,8 @@ struct Packing {
   std::vector<uint64_t> offset;  // per item
   uint64_t bytes = UINT64_MAX;
 };
-// Without the graph, in O(n log n): best fit in the order of the step. An item has its place from
-// its first occurrence to its last; one that may meet the next step, always.
+// Packs without the graph, in O(n log n), by best fit in the order of the step. An item has its
+// place from its first occurrence to its last; an item that may meet the next step has it always.
 Packing pack_in_order(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                       const PackingProblem& problem);
 

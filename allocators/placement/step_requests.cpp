@@ -13,9 +13,9 @@ constexpr StreamClock everything() {
 }
 constexpr StreamClock kEverything = everything();
 
-// Requests with a number in common have one place. A stable key has one in all steps, and so has a
-// key that is held between steps; other slots have one where the steps that take them have gone
-// alike so far.
+// Gives a number to each request; requests with one number have one place. A stable key has one
+// number in all steps, and so has a key that is held between steps. Another slot has one number in
+// all steps that have gone alike up to its take.
 class Numbers {
  public:
   Numbers(const JointPlan& plan, const HeldSlots& held) : plan_(plan) {
@@ -28,7 +28,7 @@ class Numbers {
 
  private:
   void add(size_t step) {
-    size_t like = 0, shared = 0;  // the step before that goes alike for longest
+    size_t like = 0, shared = 0;  // the earlier step with the longest common beginning
     for (size_t other = 0; other < step; ++other) {
       if (plan_.common(step, other) <= shared) continue;
       shared = plan_.common(step, other);
@@ -80,7 +80,7 @@ class LineBuilder {
     follow(line);
   }
 
-  // A line that repeats in which every step follows every one, itself as well, once: for three
+  // Returns a repeating line in which every step follows every step once, itself as well: for three
   // steps 0 0 1 0 2 1 1 2 2.
   std::vector<size_t> every_pair() const {
     std::vector<size_t> line;
@@ -130,7 +130,8 @@ class LineBuilder {
     at_ = next;
   }
 
-  // Follows the streams along the line twice: what each request waits for and leaves behind.
+  // Follows the streams along the line twice, and notes for each request the work that it waits for
+  // and the work that it leaves behind.
   void follow(const std::vector<size_t>& line) {
     StreamOrder order;
     std::map<uint64_t, User> users;

@@ -1,7 +1,8 @@
-// Known steps as the requests of one packing problem: they are laid one behind the other on one
-// time line that repeats. As each may follow each, a slot whose work may go on beyond the end of
-// its step must meet the beginning of all of them: if there is such a slot, the line holds every
-// pair of steps; else each step once. Slots that are held between steps stay where they are.
+// Turns known steps into the requests of one packing problem. The steps are laid one behind the
+// other on one time line that repeats. Any step may follow any other, so a slot whose work may go
+// on beyond the end of its step must meet the beginning of all of them. If there is such a slot,
+// the line holds every pair of steps, and else each step once. Slots that are held between steps
+// stay where they are.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +16,14 @@ namespace fsccl {
 struct StepRequests {
   struct Taking {
     size_t step;
-    int64_t event;  // that takes it; -1: it is held when the step begins
+    int64_t event;  // the event that takes it; -1: it is held when the step begins
   };
   std::vector<SlotRequest> list;
   std::vector<Taking> place;  // per request
   int64_t events = 0;         // events of the whole line
 };
 
-// Returns the requests of a plan whose steps have their events, and are compared.
+// Returns the requests of a plan whose steps have their events, and on which compare() was called.
 StepRequests step_requests(const JointPlan& plan, const HeldSlots& held);
 
 }  // namespace fsccl

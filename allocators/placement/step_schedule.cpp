@@ -55,7 +55,7 @@ void note_homes(JointPlan& plan) {
   }
 }
 
-// Returns the remaining schedules of `steps`, each once.
+// Returns the schedules of `steps` without contradictions, each once.
 std::vector<StepSchedule> reconciled(const std::vector<std::vector<StepEvent>>& steps,
                                      const HeldSlots& held, std::vector<size_t>* of) {
   std::vector<StepSchedule> result;

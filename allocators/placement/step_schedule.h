@@ -1,6 +1,6 @@
-// The events of one step as a plan: what a step that has run, or was declared, says about the next
-// ones, and the offset of each event. A slot may live across the step boundary (a unit that is
-// kept, or fetched ahead for the next step), so a step begins with some slots held.
+// A step as a plan: the events of a step that has run or was declared, and the offset of each
+// event. A slot may live across the step boundary (a unit that is kept, or fetched ahead for the
+// next step), so a step begins with some slots held.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace fsccl {
 
 // The events of a slot, and the events that order the streams. A program of one stream has only
-// takes and releases.
+// kTake and kGiveBack.
 enum class StepOp : uint8_t { kGiveBack, kTake, kUse, kRecord, kWait };
 
 struct StepEvent {
@@ -66,22 +66,22 @@ struct JointPlan {
   // bytes and bounds of all steps; a schedule says the same
   uint64_t bytes = 0, bound = 0, clique_bound = 0;
 
-  // Events, from the first on, that two steps have in common.
+  // Returns the number of events, from the first on, that two steps have in common.
   size_t common(size_t a, size_t b) const { return common_[a * steps.size() + b]; }
-  // A step that goes like `step` so far, for `events` events: which one has this event next, or
-  // ends here?
+  // Return a step whose first `events` events are those of `step`: one that has `event` next, or
+  // one that ends there.
   std::optional<size_t> next(size_t step, size_t events, const StepEvent& event) const;
   std::optional<size_t> ends(size_t step, size_t events) const;
-  void compare();  // when the steps are there
+  void compare();  // finds what steps have in common; to be called when all steps are there
 
  private:
   std::vector<size_t> common_;
 };
 
-// Plans the steps that are `steps` without what contradicts `held`, the slots held when each
-// begins: a slot that is held already (kept) is not taken again. Where two are then the same, the
-// first is left out; *of, if given, says for each which one it became. Events with bytes rounded up
-// to `alignment`. Pure: the same everywhere.
+// Plans steps together. It first leaves out of each step what contradicts `held`, the slots that
+// are held when a step begins: a slot that is held already is not taken. If two steps are equal
+// then, only one of them is planned; (*of)[i] is the index in the plan of steps[i]. The bytes of
+// events are rounded up to `alignment`. Pure: the result is the same everywhere.
 JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held,
                      uint64_t alignment, int64_t most_compared = kMostCompared,
                      std::vector<size_t>* of = nullptr);

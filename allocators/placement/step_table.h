@@ -1,9 +1,10 @@
 // A step that repeats, as a table of rows. Once a whole step has gone by its plan and left
-// everything as it found it, every answer to a take or a release is known from its place in the
+// everything as it found it, every answer to a take or a give-back is known from its place in the
 // step, except for the history position at which the bytes were last given back. These positions
 // are kept beside the rows: one for each row, and one more for each take of bytes that were given
-// back before the step began. Nothing is searched and no node is touched until an event deviates;
-// then the rows tell the search structures what they have missed (StepReplay::leave_table).
+// back before the step began. Nothing is searched and no node is touched until an event deviates.
+// CollectiveRegion::leave_table() (by_table.cpp) then applies the rows passed so far to the search
+// structures.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -51,8 +52,8 @@ class StepTable {
     uint32_t freed_by = 0;  // the row that did so in the step before, if that was like this one
   };
 
-  // A step that begins and ends with `held` and goes as planned. Positions of early takes lie
-  // behind `first_early`, in order.
+  // Makes the table of a step that begins and ends with the slots `held` and goes as planned. The
+  // positions of early takes have the numbers from `first_early` on, in order.
   void build(const StepSchedule& plan, const HeldSlots& held, size_t first_early);
   const std::vector<Early>& early() const { return early_; }
   bool empty() const { return size_ == 0; }

@@ -16,7 +16,7 @@ using Ancestors = std::vector<bool>;
 struct Life {
   uint64_t key, begin, end;
   size_t taken_at, given_at;  // in the order of the program, over two steps
-  std::vector<size_t> work;   // that touches it
+  std::vector<size_t> work;   // work that touches it
   bool overlaps(const Life& other) const { return begin < other.end && other.begin < end; }
 };
 

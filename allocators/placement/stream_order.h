@@ -11,7 +11,7 @@
 namespace fsccl {
 
 inline constexpr uint32_t kMostStreams = 8;
-// per stream: how much of its work, counted from 1
+// for each stream, the number of its last piece of work, counted from 1
 using StreamClock = std::array<uint64_t, kMostStreams>;
 
 inline bool covers(const StreamClock& known, const StreamClock& done) {
@@ -31,12 +31,13 @@ class StreamOrder {
   uint64_t work(uint32_t stream) { return ++known_[stream][stream]; }
   void record(uint64_t event, uint32_t stream) { events_[event] = known_[stream]; }
   void wait(uint64_t event, uint32_t stream);  // an event that was never recorded orders nothing
-  // The stream waits until this is done; returns the streams that it had to wait for beyond what it
-  // knew, a bit each.
+  // Makes the stream wait until this work is done. Returns the streams for which it had to wait,
+  // beyond what it knew to be done, a bit each.
   uint32_t wait_for(const StreamClock& done, uint32_t stream);
-  // How far `clock` is behind what each stream has been given.
+  // Appends how far `clock` is behind the work that each stream has been given.
   void append_lags(const StreamClock& clock, std::vector<uint64_t>* lags) const;
-  // Two states with equal differences order what follows alike.
+  // Appends the state of the streams so that two states with equal differences order later work
+  // alike.
   void append_differences(std::vector<uint64_t>* differences) const;
 
  private:

@@ -45,7 +45,8 @@ class Tree {
     uint64_t from;
   };
 
-  // Among items that could lie at one offset: which first.
+  // Returns the urgency of each item: of items that could lie at one offset the most urgent comes
+  // first.
   std::vector<double> urgencies(SearchOrder order) const {
     std::vector<double> urgency(items_.size(), 0);
     for (uint32_t i = 0; i < items_.size(); ++i) {
@@ -61,12 +62,13 @@ class Tree {
     return urgency;
   }
 
-  // All that is placed lies at `floor` or below, at `floor` only with ranks below `rank`.
+  // Every placed item lies at `floor` or below; those at `floor` have ranks below `rank`.
   Search descend(size_t placed, uint64_t floor, uint32_t rank) {
     if (placed == items_.size()) return Search::kFound;
     effort_ -= static_cast<int64_t>(items_.size());
     if (effort_ <= 0) return Search::kGaveUp;
-    // something unplaced would fit below: the same packing, pushed down, is found elsewhere
+    // An item that lies at `ceiling` or above leaves room for an unplaced one below it. The same
+    // packing, pushed down, is found elsewhere.
     uint64_t ceiling = UINT64_MAX;
     std::vector<uint32_t> candidates;
     for (const uint32_t i : by_rank_) {

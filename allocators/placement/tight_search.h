@@ -1,7 +1,7 @@
-// Is there a packing within a limit? Depth first over packings in which every item lies on a
+// Searches a packing within a limit, depth first over packings in which every item lies on a
 // neighbour or on the ground (each packing can be pushed down to such a one), item by item in the
-// order of their offsets (after MiniMalloc, Moffitt 2023). Exact when it ends; it gives up when the
-// effort is spent. For small problems.
+// order of their offsets (after MiniMalloc, Moffitt 2023). The result is exact if the search ends;
+// it gives up when the effort is spent. It is for small problems.
 #pragma once
 #include <optional>
 
@@ -15,8 +15,8 @@ enum class Search : uint8_t { kFound, kNone, kGaveUp };
 enum class SearchOrder : uint8_t { kCrowded, kLargest, kLongest, kEarliest };
 inline constexpr SearchOrder kSearchOrders[] = {SearchOrder::kCrowded, SearchOrder::kLargest,
                                                 SearchOrder::kLongest, SearchOrder::kEarliest};
-// `cliques`: of the problem; the more, the earlier a dead end is seen. Pinned items are not known
-// here.
+// `cliques`: cliques of the problem; the more there are, the earlier a dead end is seen. No item
+// may be pinned.
 Search pack_within(const PackingProblem& problem, const std::vector<Clique>& cliques,
                    uint64_t limit, SearchOrder order, Packing& found, int64_t& effort);
 
