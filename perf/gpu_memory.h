@@ -8,8 +8,8 @@
 
 namespace fsccl::perf {
 
-// The first GPU that this process can use, else one for each rank of a host in turn. Ends the
-// process when there is none.
+// Memory on this rank's GPU. The ranks of a host take the usable GPUs in turn: local rank r takes
+// the one with number r modulo their count. Ends the process if there is none.
 class GpuMemory {
  public:
   // Returns the ordinal of that GPU, whose primary context is the thread's from now on.

@@ -44,14 +44,16 @@ inline double spread_of(const Timing& a, const Timing& b) {
 }
 inline bool better(const Timing& a, const Timing& b) { return b.us - a.us > spread_of(a, b); }
 
-// Measures in turn, as many samples each as there are repeats, of which the slowest rank's time
-// counts. `sample(i)` measures the i-th of `tried`; `which` names those that are measured.
+// Measures the candidates tried[i] for the i in `which`, in turn: in each repeat `sample(i)`
+// measures every one of them once, beginning with another one each time. The time of a sample is
+// that of the slowest rank. Returns the median and the spread between the quartiles of each, in the
+// order of `which`.
 template <class Sample>
 std::vector<Timing> time_in_turn(const Session& session, int repeats,
                                  const std::vector<const Forced*>& tried,
                                  const std::vector<size_t>& which, const Sample& sample) {
   const size_t all = which.size();
-  std::vector<double> times;  // each repeat begins with another
+  std::vector<double> times;  // by repeat, then by candidate
   for (size_t repeat = 0; repeat < static_cast<size_t>(repeats); repeat++) {
     times.resize(times.size() + all);
     for (size_t k = 0; k < all; k++) {

@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Holds the sums of a reduction behind those of its first parameter, until somebody lets go. It
-// does not hold the thread that made it, which makes the sums where it waits for them.
+// Stops the sums of a reduction after its first parameter until let_go(). The thread that made this
+// object is not stopped, because it makes the sums itself when it waits for them.
 class Hold {
  public:
   explicit Hold(fsccl_reduce_config_t* config) {
@@ -31,7 +31,8 @@ class Hold {
   static void hold(void* context, fsccl_unit_t, size_t) {
     const auto& self = *static_cast<const Hold*>(context);
     if (std::this_thread::get_id() == self.maker_) return;
-    // A library that goes on only when the sums are over would never end.
+    // The hold ends after 5 s, so that a library that waits for the sums first fails the test and
+    // does not hang.
     for (int i = 0; !self.over_ && i < 5'000; i++)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -79,7 +80,7 @@ TEST_P(Ahead, AGatherGoesAheadOfSums) {
   });
 }
 
-// A collective of memory that sums write: nothing says so to the library.
+// A collective reads memory that sums write, although nothing says so to the library.
 TEST_P(Ahead, OtherOperationsGoBehindSums) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);

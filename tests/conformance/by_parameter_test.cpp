@@ -301,8 +301,8 @@ TEST(ByParameter, WrongSchedulesAreRefused) {
   });
 }
 
-// Backward with the next unit there: classic, or each parameter given back when passed and its
-// gradient reduced when the next one is wanted.
+// Returns a backward in which the next unit is always there: the classic one, or one that gives
+// each parameter back when it is passed and reduces its gradient when the next one is wanted.
 std::vector<fsccl_event_t> backward(std::deque<TestUnit>& units, bool by_parameter) {
   std::vector<fsccl_event_t> events{{FSCCL_EVENT_UNSHARD, units.back().get(), 0, 0}};
   for (size_t u = units.size(); u-- > 0;) {
@@ -335,10 +335,11 @@ TEST(ByParameter, PeakOfADeclaredBackward) {
         }
         const std::vector<fsccl_event_t> events = backward(units, by_parameter);
         ASSERT_OK(fsccl_pool_schedule(pool.get(), events.data(), events.size()));
-        // Units of 7 pages, parameters of 2, 4 and 1. Classic: two units and the gradients of one.
-        // By parameter, the gradients: 4 + 2 pages; shared slots are apart, so that is what there
-        // is; private ones make room for them: the third parameter (1 page) is gone when the
-        // second's gradient (4) is taken while that of the third (1) is there.
+        // A unit takes 7 pages, and its parameters 2, 4 and 1. Classic backward holds two units and
+        // the gradients of one: 21 pages. By parameter, at most the gradients of two parameters are
+        // there at once: 2 + 4 pages. Shared slots lie apart from gradients, so both peaks add up:
+        // 14 + 6. Private slots lie among them, and the peak is when the second gradient is taken:
+        // the third parameter is gone, and its gradient is still there: 14 - 1 + 1 + 4 = 18.
         const uint64_t pages = !by_parameter                        ? 21
                                : sharing == FSCCL_SHARING_READ_ONLY ? 14 + 6
                                                                     : 14 + 4;

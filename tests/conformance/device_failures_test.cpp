@@ -19,7 +19,7 @@ void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
   expect_error(status, code, words, __FILE__, __LINE__);
 }
 
-// The first gather makes the pool grow, which is a matter of all ranks.
+// Makes the pool grow, which takes all ranks, by a first gather.
 void warm_up(OnGpu& on, fsccl_unit_t unit) {
   ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
   ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
@@ -136,7 +136,9 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
   });
 }
 
-// Nothing is gathered into, or summed to, where it lay before.
+// If the device has no memory for the table of new shards or sharded gradients, the unit does not
+// go on with the old table: gathers and reductions are errors until the program names that memory
+// again.
 TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
   const stand_in::Control& control = control_;
   if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";

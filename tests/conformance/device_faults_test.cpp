@@ -1,6 +1,6 @@
-// Errors of NCCL end in an error with its reason on every rank, in time, and streams go on; or in
-// the way without NCCL. Over the stand-in (tests/stand_in/nccl), in processes of their own, because
-// it reads its settings once.
+// Errors of NCCL end on every rank, in time, in an error with its reason, and streams go on; or
+// operations go on without NCCL. The tests run over the stand-in (tests/stand_in/nccl), in
+// processes of their own, because it reads its settings once.
 #include <atomic>
 #include <functional>
 
@@ -12,14 +12,14 @@
 namespace fsccl::testing {
 namespace {
 
-// Not beside the real one.
+// Runs the body over the stand-in for NCCL; the test is skipped if the real one is loaded.
 template <class Body>
 void in_process(std::initializer_list<std::pair<const char*, const char*>> environment, Body body) {
   if (!stand_in_nccl::Control().there()) GTEST_SKIP() << "libnccl.so.2 is not the stand-in";
   stand_in_nccl::in_process(environment, body);
 }
 
-// A word of each rank, and its sum over them.
+// Sums a word of each rank over all ranks.
 struct Summing {
   explicit Summing(const Rank& rank) : self(rank), gpu(gpu_of(rank)), stream(*gpu), block(*gpu, 4) {
     put(1);
@@ -57,7 +57,7 @@ RanksOptions with_timeout(int64_t timeout_ms, bool abort_at_end) {
   return options;
 }
 
-// Two ranks that have summed once, and end by an abort.
+// Runs two ranks that have summed once, and whose communicators end by an abort.
 void two_ranks(int64_t timeout_ms, const std::function<void(const Summing&)>& body) {
   run_ranks(
       2,
@@ -119,7 +119,7 @@ TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
   });
 }
 
-// From one thread and in one order, which NCCL wants of all that a process puts on a GPU.
+// NCCL wants all that a process puts on a GPU from one thread and in one order.
 TEST(DeviceFaults, AGroupOverCommunicatorsIsOneOfNccl) {
   for (const char* const version : {"21903", "22809"})
     in_process({{"FSCCL_STAND_IN_NCCL_VERSION", version}}, [] {
@@ -176,7 +176,7 @@ TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
              });
 }
 
-// There is a UCX that takes memory of GPUs.
+// A UCX that takes memory of GPUs is there.
 TEST(DeviceFaults, WithoutNcclOnOneRankAllGoByUcx) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}}, [] {
     run_ranks(

@@ -23,8 +23,8 @@ class DeviceHsdp : public OnGpus {
 class DeviceMeshes : public DeviceHsdp,
                      public ::testing::WithParamInterface<std::pair<int, int>> {};
 
-// Sums so far, then over the replicas: as often as a program does it, and each time what the host's
-// units give.
+// Reduces some batches, of which only the last is summed over the replicas, as a program that
+// accumulates does, and compares with the host's unit each time.
 void train(TwinUnits& twins, Random& random, uint64_t* step) {
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   const uint64_t batches = 1 + random.below(3);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Gpus, DeviceMeshes,
                                   std::to_string(one.param.second);
                          });
 
-// A pool for each group: replicas do not reach each other's slots.
+// Each group has a pool of its own, so replicas do not reach each other's slots.
 TEST_F(DeviceHsdp, APoolForEachGroup) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);
@@ -287,8 +287,8 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
       EXPECT_OK(put);
       waiting++;
       on.gpu.synchronize(on.stream);
-      // Rank 3's group is whole: it has heard of it from rank 1, its replica, whose shard_comm
-      // ended.
+      // The group of ranks 2 and 3 is whole. Rank 3 has heard of the failure from rank 1, its
+      // replica, whose shard_comm ended.
       EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr), FSCCL_ERR_ABORTED,
                    "abort");
     }
@@ -329,7 +329,7 @@ TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
   });
 }
 
-// Not by NCCL, which names nobody.
+// This test does not run by NCCL, which names nobody.
 TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
   std::atomic<int> over{0};
   run_ranks(2,

@@ -20,8 +20,8 @@ constexpr uint64_t kMb = 1 << 20;
 class DevicePoolApi : public OnDevice {
  protected:
   using Configure = std::function<void(fsccl_pool_config_t&)>;
-  // A pool of one rank, on the last device: not the one that a thread begins with, where there are
-  // more.
+  // Makes a pool of one rank on the last device, which is not the one that a thread begins with if
+  // there are several.
   void with_pool(const std::function<void(Rank&)>& body, const Configure& configure = {}) {
     run_ranks(1, [&](Rank& self) {
       fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;

@@ -1,7 +1,7 @@
-// Collectives on memory of GPUs: the same operations, results and errors as on the host's, whatever
-// moves the bytes (FSCCL_DEVICE_TRANSPORT); each rank with a stream, on its own GPU where there are
-// as many: NCCL gives ranks that are threads no common one, so there they go through host memory.
-// Skipped where there is no GPU, nor a stand-in.
+// Collectives on memory of GPUs have the same operations, results and errors as on memory of the
+// host, whatever moves the bytes (FSCCL_DEVICE_TRANSPORT). Each rank has a stream, on its own GPU
+// if there are enough. NCCL does not let ranks that are threads share one GPU, so they go through
+// host memory then. Tests are skipped if there is neither a GPU nor a stand-in.
 #include <numeric>
 
 #include "capture.h"
@@ -89,7 +89,7 @@ TEST_P(Device, EveryDtypeOperatorAndForm) {
   });
 }
 
-// More than a piece of a stage.
+// Some counts are larger than a piece of a stage.
 TEST_P(Device, LargerCounts) {
   run_ranks(GetParam(), [](Rank& self) {
     for (const Kind kind :
@@ -102,7 +102,7 @@ TEST_P(Device, LargerCounts) {
   });
 }
 
-// Blocks of 32-bit numbers, with what was where: rank * 10^6 + index.
+// A block of 32-bit numbers that count up from `first`, and a copy of them on the host.
 struct Numbers {
   Numbers(const cuda::Device& gpu, size_t count, uint32_t first)
       : host(count), device(gpu, count * 4 + 4) {
@@ -247,8 +247,8 @@ TEST_P(Device, Lists) {
   });
 }
 
-// Around a ring, large and small, twice: whoever sent before receiving without a group would wait
-// for ever.
+// Messages go around a ring, large and small: a rank that sent before receiving without a group
+// would wait for ever.
 TEST_P(Device, MessagesInAGroup) {
   if (GetParam() < 2) return;
   run_ranks(GetParam(), [](Rank& self) {
@@ -288,7 +288,7 @@ TEST_P(Device, CollectivesInAGroup) {
   });
 }
 
-// Each has a communicator of NCCL's of its own; the parts work beside each other, and the whole
+// Each part has a communicator of NCCL of its own. The parts work beside each other, and the whole
 // goes on.
 TEST_P(Device, PartsOfASplitCommunicator) {
   if (GetParam() < 2) return;

@@ -169,8 +169,8 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
   });
 }
 
-// Rank 0 holds all, so it is through at once and takes the same memory for the next unit, while
-// rank 1 still reads it.
+// Rank 0 holds the whole unit, so its gather ends at once, and it takes the same memory for the
+// next unit while rank 1 still reads it.
 TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
@@ -213,7 +213,7 @@ TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
   });
 }
 
-// Counted over all ranks, which are threads here.
+// Calls of the driver are counted over all ranks, which are threads here.
 TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
   const stand_in::Control& control = control_;
   if (!control.there()) GTEST_SKIP() << "calls are counted by the stand-in for CUDA's driver";
@@ -283,7 +283,7 @@ TEST_F(DeviceUnit, KeptContentsLastUntilMarkChanged) {
   });
 }
 
-// In steps that the plan knows, as in the first.
+// The pool names the owners of slots in the first step and in steps that follow the plan.
 TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
@@ -368,8 +368,8 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
   });
 }
 
-// Slots of 2, 4 and 1 pages: memory falls with each that is given back, and returns are refused
-// twice.
+// The slots have 2, 4 and 1 pages. Live memory falls with each that is given back, and giving one
+// back twice is refused.
 TEST_F(DeviceUnit, ByParameterASlotIsGivenBackBeforeTheOthers) {
   run_ranks(3, [](Rank& self) {
     OnGpu on(self);
@@ -491,7 +491,7 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
   });
 }
 
-// The default stream cannot be used then.
+// The default stream cannot be used while a stream that blocks it is captured.
 TEST_F(DeviceUnit, IsMadeWhileAStreamThatBlocksIsCaptured) {
   run_ranks(1, [](Rank& self) {
     OnGpu on(self);
@@ -507,7 +507,8 @@ TEST_F(DeviceUnit, IsMadeWhileAStreamThatBlocksIsCaptured) {
   });
 }
 
-// Where the unit's stream is the pool's only one, nothing was recorded on it before.
+// The pool used one stream only, so it recorded no event there while the unit lived. It must still
+// be able to end, and give its slots back, while another stream is captured.
 TEST_F(DeviceUnit, APoolEndsBesideACapture) {
   const uint64_t before = control_.used_bytes(0);
   run_ranks(1, [](Rank& self) {
@@ -528,9 +529,10 @@ TEST_F(DeviceUnit, APoolEndsBesideACapture) {
   }
 }
 
-// By either of its names; it takes no batches of copies. A GPU has one of it for each process:
-// ranks that are threads need GPUs of their own, or they wait for what they would do after; so
-// there is one rank where there is one GPU.
+// The legacy default stream may be passed as NULL or as CU_STREAM_LEGACY. It takes no batches of
+// copies. A process has one such stream on each GPU, and ranks that are threads would wait on it
+// for work that they issue later. So each rank needs a GPU of its own, and with one GPU there is
+// one rank.
 TEST_F(DeviceUnit, TheLegacyStreamServes) {
   run_ranks(std::min(Gpu::count(), 2), [](Rank& self) {
     OnGpu on(self);

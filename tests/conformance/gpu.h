@@ -72,17 +72,18 @@ class Gpu {
     check(function<int(CudaStream*, CudaEvent*, unsigned)>("cuStreamWaitEvent")(later,
                                                                                 events_.back(), 0));
   }
-  // Before a call that all ranks come to, and what is put on streams: the driver may wait for the
-  // device here, and so for ranks that are other threads of this process, which wait for this one.
+  // Allocates memory. A test does so before it puts work on a stream and before a call that all
+  // ranks make: the driver may wait for the device in here, and so for other ranks of this process,
+  // which would wait for this one.
   void* memory(size_t bytes) {
     unsigned long long address = 0;
     check(function<int(unsigned long long*, size_t)>("cuMemAlloc_v2")(&address, bytes ? bytes : 1));
     memory_.push_back(reinterpret_cast<void*>(address));
     return memory_.back();
   }
-  // Any of the two on the host. Where the driver would wait inside the call for what the stream
-  // still has to do, the stream is idle first: calls of other ranks, which are threads of this
-  // process, would wait for this one, and the stream may wait for them.
+  // `to` and `from` may each lie on the host. If the driver would wait inside the call for what the
+  // stream still has to do, the stream is idle first: calls of other ranks, which are threads of
+  // this process, would wait for this one, and the stream may wait for them.
   void copy(void* to, const void* from, size_t bytes, CudaStream* stream) {
     if (ordinary(to) || (ordinary(from) && bytes > kStaged)) settle(stream);
     if (bytes)

@@ -23,7 +23,8 @@ std::vector<float> input_of(int rank, size_t count) {
   return values;
 }
 
-// The host of each rank; those that are not there are all one.
+// The host of each rank. If the test was given no hosts, all ranks are on this one, and the shape
+// counts only by its number of ranks.
 using Shape = std::vector<int>;
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = {{0, 1},
@@ -48,8 +49,8 @@ void run_shape(const Shape& hosts, const std::function<void(Rank&)>& body) {
   run_ranks(static_cast<int>(hosts.size()), body, {.hosts = hosts});
 }
 
-// The ranks of each group whose sums are summed: those of a host, hosts in the order of their first
-// ranks; or each alone.
+// Returns the groups of ranks whose sums are summed: the ranks of each host, hosts in the order of
+// their first ranks; or each rank alone.
 std::vector<std::vector<int>> groups_of(const Shape& hosts, bool by_hosts) {
   std::vector<std::vector<int>> groups;
   std::vector<int> seen;

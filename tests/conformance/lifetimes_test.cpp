@@ -122,9 +122,9 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
   }
 }
 
-// Calls of the program's one thread on a unit; other threads hold it up, or are too late. No
-// function of units may be called by any thread, so this one reads values that do not change, and
-// the handle alone is raced for.
+// Calls a function of the unit. fsccl.h marks no function of units as one for any thread, so the
+// test calls one that reads values that do not change: threads race for the handle alone. A destroy
+// waits for calls that have begun, and later calls find no unit.
 fsccl_status_t call_unit(Objects& objects, unsigned) {
   fsccl_view_t view;
   return fsccl_unit_shard(objects.unit, 0, &view);

@@ -154,8 +154,8 @@ inline fsccl_dtype_t another(fsccl_dtype_t now) {
                                 : FSCCL_FLOAT32;
 }
 
-// Changes what the field says of a call, where there are several things in one of these ways;
-// false: this operation does not have it.
+// Changes `call` so that it differs in `field`. If a field can differ in several ways, `way`
+// chooses one. Returns false if the operation does not have the field.
 inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
   switch (field) {
     case Field::op:

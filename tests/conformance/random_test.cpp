@@ -170,7 +170,9 @@ fsccl_status_t Monkey::make_unit() {
     if (random_.below(8) == 0) params[i].dtype = dtype();
     if (random_.below(8) == 0) params[i].flags = static_cast<uint32_t>(random_.below(3));
     if (random_.below(10) == 0) params[i].tied_to = small();
-    // else it may be larger than the memory, which is the one promise to keep
+    // shard_memory_ has room for a parameter of at most 4 dimensions of at most 11 elements. A
+    // larger parameter gets none of it: these calls may be wrong in every other way, but memory
+    // that they pass must be as large as the parameter says, because the library cannot check that.
     const bool fits = params[i].dims <= 4;
     if (fits && random_.below(8) == 0) params[i].shard = shard_memory_;
     if (fits && random_.below(8) == 0) params[i].sharded_grad = shard_memory_;

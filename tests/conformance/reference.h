@@ -33,12 +33,13 @@ double round_to(fsccl_dtype_t dtype, double value);
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,
                       size_t count, void* dst);
 
-// The sum of one element over groups of contributions, each group's first, in fp32 (fp64 when
-// either dtype is); times scale, or divided by the divisor; plus `before`; not yet rounded to the
-// result's dtype.
+// How a gradient is finished: multiplied by the scale, then divided by the divisor.
 struct Finish {
   double scale = 1, divisor = 1;
 };
+// Returns the expected gradient of one element. It sums the contributions of each group, then the
+// groups' sums, in fp32, or in fp64 if one of the dtypes is fp64. Then it finishes the sum, and adds
+// `*before` if there is one. The result is not yet rounded to `to`.
 double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to,
                           const std::vector<std::vector<double>>& groups, const Finish& finish,
                           const double* before);

@@ -38,8 +38,8 @@ void check_survivors(fsccl_comm_t comm, int parent_rank, const std::vector<int>&
   unit.check_sharded_grads({{1}});
 }
 
-// Meets until the leaver is missed: who is slow hears that from the others before its own first
-// barrier is over.
+// Calls barriers until one fails because a rank has left. A slow rank may see its first barrier
+// fail, because the others have already reported the rank that left.
 void meet_until_bereft(fsccl_comm_t comm) {
   fsccl_status_t status = FSCCL_OK;
   while (status >= 0) status = fsccl_barrier(comm, nullptr, nullptr);
@@ -80,7 +80,7 @@ TEST(Shrink, AfterAnAbortAllAreLeft) {
   });
 }
 
-// It has destroyed the only communicator that it had in the job, or one of two.
+// A rank leaves by destroying the only communicator that it had in the job, or one of two.
 TEST(Shrink, WhoHasLeftIsLeftOut) {
   for (const bool part : {false, true})
     for (const int leaver : {0, 2})

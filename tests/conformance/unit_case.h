@@ -59,7 +59,8 @@ class TestUnit {
   void check_shards(uint64_t version);
   void check_layout();  // the pieces of all ranks are the parameters; collective
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
-  // all of each, of those before `end`; and what the library says
+  // Checks the view and every element of each parameter before `end`. With an `end` it skips tied
+  // parameters, whose owner may have been released.
   void check_params(uint64_t version, size_t end = ~size_t{0});
   void write_params(uint64_t version);  // into a writable slot
   void reshard();

@@ -1,5 +1,6 @@
-// The n-th call of malloc, and of each kind of system call, fails: while two ranks join, work,
-// shrink and give everything back; in either of them; that call alone, or it and all that follow;
+// Makes the n-th call of malloc, or of one kind of system call, fail, while two ranks join, work,
+// shrink and give everything back: in either rank, that call alone or it and all that follow, for
+// every n. In each case,
 // for every n. However it goes,
 //   - nobody crashes, and everybody is done before a deadline;
 //   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that
@@ -37,13 +38,15 @@ namespace fsccl::testing {
 namespace {
 
 constexpr const char* kTimeoutMs = "3000";
-// for so long, the timeout, who comes late is awaited, to be told of a failure
+// After a failure rank 0 listens at the rendezvous for this long, which is the timeout
+// (kTimeoutMs), so that a rank that comes late is told of the failure.
 constexpr int kLingerMs = 3000;
-// a run takes 20 ms, a fault of which nobody can be told the timeout
+// A run takes 20 ms, or the timeout if the fault is one of which a rank cannot tell the other. A
+// run that takes longer than this deadline hangs.
 constexpr int kDeadlineMs = 30'000;
-// within it the library's own thread gives back what calls leave to it
+// The library's own thread gives back what calls leave to it within this time.
 constexpr int kLeftMs = kLingerMs + 2000;
-// Blocks that a text of an error, or a cache that grew, may take: a leak would come with each
+// The text of an error, or a cache that grew, may take so many blocks. A leak would come with each
 // fault.
 constexpr int64_t kSpareBlocks = 24;
 
@@ -92,8 +95,9 @@ int entries_of(const char* folder, Counts counts) {
   return count;
 }
 
-// Where the ranks meet is listened at for a while after a failure, for who comes late. That is
-// meant to be, and not counted; what else there is with it, beyond `usual`, must go with it.
+// Counts this process's descriptors. After a failure rank 0 listens at the rendezvous for a while,
+// for ranks that come late: listening sockets are meant to be there and are not counted. All other
+// descriptors, beyond `usual`, must be closed within kLeftMs.
 int descriptors_left(int usual) {
   const int64_t end = now_ms() + kLeftMs;
   int count = 0;
@@ -107,13 +111,13 @@ int descriptors_left(int usual) {
   return count;
 }
 
-// The library's own thread may stay, and that of UCX, where it is used.
+// The main thread and the library's own thread may stay, and UCX's thread if UCX is used.
 int threads_allowed() {
   const char* const transport = getenv("FSCCL_TRANSPORT");
   return transport && std::strcmp(transport, "ucx") == 0 ? 3 : 2;
 }
 
-// Another that was joined may still be listed for a moment.
+// Counts the threads. One that was joined may still be listed for a moment.
 int threads_left() {
   const int64_t end = now_ms() + 2000;
   int count = 0;
@@ -123,7 +127,7 @@ int threads_left() {
   return count;
 }
 
-// Where the ranks meet, at rank 0, stays after a create that failed, and has up to 33.
+// The rendezvous at rank 0 stays for a while after a create that failed, and has up to 33 blocks.
 int64_t blocks_allowed(int rank, const Report& normal, const Report& report) {
   const bool meeting = rank == 0 && std::strstr(report.faulty.call, "create");
   return normal.blocks + (meeting ? 2 : 1) * kSpareBlocks;
@@ -137,7 +141,7 @@ int64_t blocks_left(int rank, const Report& normal, const Report& report) {
   return live_blocks();
 }
 
-// The other rank has come so far, too, or has ended.
+// Waits until the other rank has come so far, too, or has ended.
 void meet(int rank, const int (&meeting)[2][2]) {
   char byte = 0;
   if (write(meeting[1 - rank][1], &byte, 1) != 1) return;
@@ -214,8 +218,8 @@ class Sweep {
     return calls_;
   }
 
-  // Every n; of a sample three, once in rank 0 and persistently in rank 1. This process takes the
-  // share `worker` of `workers`.
+  // Tries every n, or in a sample three, once in rank 0 and persistently in rank 1. This process
+  // takes the share `worker` of `workers`.
   void sweep(Phase phase, int rank, const Wanted& wanted, uint64_t worker, uint64_t workers) {
     const uint64_t* const calls = measure(phase, rank);
     for (int kind = 0; kind < kFaultKindCount; kind++) {
@@ -227,7 +231,8 @@ class Sweep {
         continue;
       for (const bool persistent : {false, true}) {
         if (wanted.sample && persistent != (rank == 1)) continue;
-        // Other threads come to more or fewer calls in another run: on until none fails.
+        // Other threads make more or fewer calls in another run, so this goes on until no call
+        // fails.
         const uint64_t step = wanted.sample ? (calls[kind] + 1) / 2 : workers;
         uint64_t number = wanted.first + (wanted.sample ? 0 : worker);
         while (number <= wanted.last && try_fault({phase, kind, number, persistent, rank}))
@@ -329,10 +334,12 @@ class Sweep {
     return "";
   }
 
-  // Not of usage, as the calls are right, and not of a defect.
+  // Returns true if the error is plausible: it has a text, and is of no wrong usage, since the
+  // calls are right, and of no defect of the library.
   static bool plausible(const Outcome& outcome) {
     const int code = outcome.status;
-    // The files that tell hosts apart, or list their addresses, are unreadable.
+    // This is plausible only if the files that tell hosts apart, or list their addresses, could not
+    // be read.
     if (code == FSCCL_ERR_NOT_AVAILABLE)
       return std::strstr(outcome.text, "FSCCL_HOST_ID") ||
              std::strstr(outcome.text, "network interface");
@@ -349,7 +356,7 @@ class Sweep {
   bool more_ = false;  // there may be calls after the last that was wanted
 };
 
-// One fault alone, as a failure names it.
+// Tries one fault alone, as a failure names it.
 int try_one(char** words) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++)
@@ -395,7 +402,7 @@ int main_of(int argc, char** argv) {
   setenv("FSCCL_TIMEOUT_MS", kTimeoutMs, 1);
   setenv("FSCCL_TRANSPORT", "shm", 0);
   if (one) return try_one(argv + 2);
-  // Most of the time is spent waiting for what nobody can be told.
+  // Most of the time is spent waiting after faults of which a rank cannot tell the other.
   constexpr uint64_t kWorkers = 6;
   for (uint64_t worker = 0; worker < kWorkers; worker++)
     if (fork() == 0) {

@@ -281,7 +281,8 @@ TEST(Failures, AKilledRankEndsTheMakingOfASubset) {
   }
 }
 
-// On no rank those are, who ended because it had died, nor is it named by its number on its host.
+// Every survivor names the killed rank, by its number in the job and not by its number on its host.
+// No survivor names a rank that ended only because the killed one had died.
 TEST(Failures, WhoDiesWhilePoolsAreMadeIsNamedOnAllHosts) {
   for (int round = 0; round < 12; round++) {
     Processes processes;

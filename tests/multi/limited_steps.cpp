@@ -367,7 +367,8 @@ void LimitedSteps::act(const Act& act) {
   }
 }
 
-// Some units one after the other, when nothing is in use.
+// Declares a schedule that unshards some neighbouring units, all at once, and then reshards them.
+// The caller calls it when nothing is in use.
 void LimitedSteps::declare() {
   std::vector<fsccl_event_t> events;
   const size_t first = below(units_.size()), count = 1 + below(units_.size());
@@ -378,7 +379,7 @@ void LimitedSteps::declare() {
   (void)answered("schedule", status, uint64_t{1} << 40);
 }
 
-// Mostly nothing stays in use.
+// Ends a step. Mostly it gives everything back first.
 void LimitedSteps::end_step() {
   const bool all = below(8) != 0;
   for (size_t u = 0; u < units_.size() && problem_.empty(); u++) {

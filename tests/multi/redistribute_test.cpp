@@ -127,7 +127,7 @@ class Model {
     return sharding;
   }
 
-  // From another's state to this one's. The step that it is of.
+  // Redistributes `from` to `to`. *dealt: the step of the redistributed state.
   static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm,
                              uint64_t* dealt) {
     const std::vector<fsccl_param_t> given = params();
@@ -160,8 +160,8 @@ uint64_t newest(uint64_t step, fsccl_comm_t comm) {
   return step;
 }
 
-// The rest of the training, of which state is dealt out on `left`: again on those who are left of
-// it, when a rank dies over that.
+// Redistributes the state over the ranks of `*left`, and trains to the end. If a rank dies
+// meanwhile, it shrinks `*left` and redistributes again.
 void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_comm_t* left) {
   if (newest(step, *left) > step) old.update(), step++;  // some were over the barrier
   while (true) {

@@ -175,8 +175,8 @@ TEST_P(Shrink, TwoAtOnce) {
   other.ends_well();
 }
 
-// Among them are ranks and those below which they hung in the tree: of these deaths nobody hears
-// who does not look for them.
+// Some killed ranks die together with their parents in the tree, so no living neighbour reports
+// their deaths: the survivors must look for them.
 TEST_P(Shrink, MostAtOnce) {
   Job first(12, port() + 26, 3, hosts());
   first.kill({0, 1, 2, 3, 4, 6, 7, 9, 10});
@@ -196,7 +196,7 @@ TEST_P(Shrink, AgainAndAgain) {
   job.ends_well();
 }
 
-// The others have asked and wait for it.
+// A rank dies while the others have asked who is left and wait for its answer.
 TEST_P(Shrink, WhoDiesMeanwhileIsLeftOut) {
   Job job(5, port() + 13, 3, hosts(), {{"TEST_LATE", "1"}});
   job.kill({4});
@@ -220,7 +220,7 @@ TEST_P(Shrink, DeathsAtAnyMoment) {
 
 INSTANTIATE_TEST_SUITE_P(OnHosts, Shrink, ::testing::Values(1, 2, 3));
 
-// Each part shrinks by itself; the killed ranks are of both.
+// The communicator is split into two parts, and each part loses a rank and shrinks by itself.
 TEST(ShrinkOfParts, OfASplit) {
   Job job(8, 20000 + getpid() % 400 * 100 + 90, 3, 1, {{"TEST_PART", "2"}});
   job.kill({0, 5});

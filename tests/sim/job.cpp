@@ -219,7 +219,8 @@ void Job::act(int r) {
   Rank& me = rank(r);
   if (me.dead) return;
   if (me.asleep_until_ns > world_.now()) return plan(r, me.asleep_until_ns);
-  if (me.over) {  // the node's thread still is there
+  // Over a network, a rank whose program is over still polls its node, as the node's thread would.
+  if (me.over) {
     if (!setting_.network) return;
     static_cast<mirror::Node*>(me.node.get())->poll(-1);
     if (network_->waiting(r)) wake(r);

@@ -87,7 +87,8 @@ class Job {
   void note_failure(int r);
   Pair* pair_of(int r, int from, int to);
   void move_on(Rank& me, Engine& engine);
-  bool look(int r);  // at what flies; whether any of it is over
+  // Drives the rank's operations in flight. Returns true if one of them is over.
+  bool look(int r);
   void end(int r);
   void die(int r);
   void abort(int r);

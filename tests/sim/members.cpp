@@ -92,7 +92,8 @@ void Members::main(int r) {
     std::set<int> known;
     for (const auto& [lost, left] : me.lost)
       if (left) known.insert(lost);
-    // Where the tree has just lost another, or loses one at once, its own news may reach nobody.
+    // If the tree has just lost another rank, or loses one at this moment, this rank's goodbye may
+    // reach nobody.
     const int64_t now = world_.now();
     if (now - std::exchange(last_leave_ns_, now) > kMendedNs) known.insert(r);
     if (job && !process.over()) world_.note("rank {} leaves", r);
@@ -106,7 +107,7 @@ void Members::main(int r) {
   me.over = true;
   if (!me.alive.expired())
     break_down(fmt::format("the job of rank {} is still there after it left", r));
-  // It waits for who comes late, when somebody died or joining failed.
+  // The rendezvous waits for ranks that come late, if a rank died or joining failed.
   if (r == kMaker && (me.error || !dead_.empty())) end_rendezvous();
   if (process.over()) return;
   if (!process.sockets.empty())
@@ -165,8 +166,8 @@ void Members::note_loss(int r, int lost, bool left) {
   world_.note("rank {} hears that rank {} {}", r, lost, left ? "has left" : "is dead");
   if (!me.lost.emplace(lost, left).second)
     break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
-  // Ranks of its host tell a rank whose goodbye nobody was left to pass on from the dead; if all
-  // leave in peace, the goodbye reaches all in time.
+  // If a rank leaves and nobody is left to pass its goodbye on, only ranks of its own host can tell
+  // that it has left and is not dead. If all leave in peace, all hear the goodbye in time.
   const bool one_by_one = setting_.mishap == Mishap::farewells && setting_.hosts == 1;
   if (!left && (setting_.mishap == Mishap::none || one_by_one) && setting_.weather.loss == 0)
     break_down(fmt::format("rank {} takes rank {} for dead, which has left", r, lost));
@@ -282,8 +283,8 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting,
   }
 }
 
-// In rounds, until two have the same answer, as a communicator that goes on without those who are
-// lost does.
+// Asks who is left in rounds, until two have the same answer, as a communicator that goes on
+// without lost ranks does.
 void Members::agree(int r, Job& job, int phase, std::vector<int>* members) {
   Rank& me = rank(r);
   std::optional<std::vector<int32_t>> before;
@@ -304,7 +305,7 @@ void Members::agree(int r, Job& job, int phase, std::vector<int>* members) {
   });
 }
 
-// All learn of every death, and that who is there lives.
+// Waits until this rank has learned of every death, and that every living rank lives.
 void Members::see_the_dead(int r, Job& job) {
   Rank& me = rank(r);
   const Deadline deadline = Deadline::in_ms(kSeenMs);
@@ -325,7 +326,7 @@ void Members::see_the_dead(int r, Job& job) {
                          rank(other).process->killed() ? "not dead" : "still a suspect"));
 }
 
-// Somebody who does not belong to the job.
+// A stranger, which does not belong to the job, tries to get in.
 void Members::knock(int stranger) {
   Process& process = *strangers_[static_cast<size_t>(stranger)];
   for (int i = 0; i < 40 && !process.over(); i++) {

@@ -1,5 +1,5 @@
-// One simulated job as its members see it: they join, watch each other, exchange, agree who is
-// left, and leave, with the code of src/bootstrap as it is; and what must hold of it.
+// One simulated job as its members see it, and what must hold of it. The members join, watch each
+// other, exchange, agree who is left, and leave, with the code of src/bootstrap as it is.
 #pragma once
 #include <map>
 #include <memory>
@@ -82,7 +82,9 @@ class Members {
   bool spoken_for(int r) const;
   void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed,
                     const std::vector<int>& members);
-  bool gone(int r) const;  // or about to go
+  // Returns true if the process is over, the rank leaves, it has not joined, or it counts as dead
+  // because it is silent.
+  bool gone(int r) const;
   bool silent(int r) const {
     return setting_.mishap == Mishap::silent && r == setting_.chosen &&
            as_known(r).process->was_stopped();

@@ -50,8 +50,8 @@ void Members::kill_one(int64_t from_ns, int64_t to_ns) {
   });
 }
 
-// Some of its ranks may have died just before: then others are looking for those below them when it
-// goes, over no link that could tell.
+// Plans the loss of a host. Some of its ranks may have died just before. When the host goes, other
+// ranks are then looking for the ranks below the dead ones, over no link that could tell.
 void Members::plan_loss_of(int host, int64_t at_ns) {
   for (Rank& one : ranks_)
     if (one.process->host == host && setting_.chosen % 2 == 0 && world_.chance(0.5))
@@ -77,7 +77,8 @@ void Members::plan_loss_of(int host, int64_t at_ns) {
   });
 }
 
-// All learn of it, also those who hear of it only over the tree, and where it stands at the root.
+// Stops the chosen rank. All must learn of it, also ranks that hear of it only over the tree, and
+// if it is at the root.
 void Members::stop_chosen(int64_t ns) {
   std::vector<int> there;
   for (int r = 0; r < setting_.ranks; r++)
@@ -250,8 +251,10 @@ void Members::judge_joining(int r) {
     return wrong("that one lives");
 }
 
-// Where beats come, only who does nothing is silent, or did nothing just now; and not where
-// somebody sees, and can say, that it would run if it could.
+// Breaks the job if rank r suspects rank `other` without a reason. If heartbeats arrive, a
+// suspicion has a reason only if `other` is paused. If `other` is not stopped but gets no
+// processor, it has none on one host, nor if another rank of its host can say so (spoken_for()) and
+// no other rank was paused lately.
 void Members::judge_suspicion(int r, int other) {
   const bool narrow = setting_.weather.room <= 16384 &&
                       // a frame may wait long behind what is gathered
@@ -266,7 +269,8 @@ void Members::judge_suspicion(int r, int other) {
     break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));
 }
 
-// For long enough that nobody passes on what it was told while it slept.
+// Returns true if all other ranks have run for so long that nobody passes on what it was told while
+// it slept.
 bool Members::all_run_but(int r) const {
   return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& one) {
     return &one == &as_known(r) || runs_since(one) > kSpeaksAfterNs;

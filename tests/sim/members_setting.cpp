@@ -53,7 +53,8 @@ MembersSetting random_members(World& world) {
   made.weather = random_weather(world);
   made.times = heartbeat_times(*config());
   if (world.chance(0.2)) made.times.dead_ns = 10 * kSecond;  // longer than any pause
-  // So that beats and all else meet often; where those to a stopped process have room.
+  // Beats every 2 ms coincide often with other messages. Only jobs whose connections have room for
+  // the beats to a stopped process get them.
   const bool brief = made.mishap == Mishap::none || made.mishap == Mishap::strangers ||
                      made.mishap == Mishap::deaths;
   if (brief && made.weather.room > (64 << 10) && world.chance(0.5))

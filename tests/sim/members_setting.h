@@ -35,7 +35,8 @@ struct MembersSetting {
   StreamWeather weather;
   HeartbeatTimes times;
   int64_t join_ms = 0, start_ns = 0;  // ranks begin within the latter
-  int gathers = 0, phases = 1;        // exchanges; who is left is asked so many times
+  int gathers = 0;                    // number of exchanges
+  int phases = 1;                     // how often the ranks agree who is left
   size_t bytes = 0;                   // bytes of an exchange, at most
   Mishap mishap = Mishap::none;
   int chosen = -1;  // missing, misfit, differing: the rank

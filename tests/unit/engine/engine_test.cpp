@@ -87,7 +87,8 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   });
 }
 
-// Memory that its operations use goes then.
+// retire() returns only when no thread drives an operation any more, because the caller may then
+// free the memory that operations use.
 TEST(Engine, RetiresWhenNobodyDrivesAnyMore) {
   failed_while_driven([](Engine& engine, const std::function<void()>& go_on) {
     const std::future<void> retired = std::async(std::launch::async, [&] { engine.retire(); });
@@ -303,8 +304,8 @@ TEST(Engine, ABrokenConnectionIsADeathIfNobodyListensAtTheDoorOfThatRank) {
   }
 }
 
-// Both ranks in `plan_of(rank)`; rank 1 has it behind it. Rank 0 sees what came of that only once
-// it knows that rank 1 is dead.
+// Both ranks run `plan_of(rank)`. Rank 1 completes it. Rank 0 sees rank 1's signals only after its
+// engine was told that rank 1 is dead, and then calls `look`.
 void dead_behind(const std::function<Plan(int rank)>& plan_of,
                  const std::function<void(Engine&)>& look) {
   std::promise<void> passed, done;
@@ -461,7 +462,8 @@ TEST(Engine, SaysThatARankDiedWhoseMemoryCouldNotBeRead) {
                                            ::testing::EndsWith("read its memory")));
 }
 
-// Its process is gone because it knew of another's death, and said so.
+// The read of rank 1's memory fails because rank 1's process has ended. Rank 1 had reported a
+// timeout before it ended, so rank 0 returns that timeout and does not call rank 1 dead.
 TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
   const Error error = all_gather_that_reads([](Wrapped& channel) {
     fsccl_transport_failure_t failure{};
@@ -475,7 +477,9 @@ TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
   EXPECT_EQ(error.text, "rank 1 has waited for too long");
 }
 
-// It heard of a death before this rank, and its owner has its buffers again.
+// The read fails because the memory of rank 1 is no longer mapped: rank 1's buffers went back to
+// their owner after a failure of which rank 0 has not heard yet. Rank 0 hears of that failure 20 ms
+// later, and returns it instead of FSCCL_ERR_LINK.
 TEST(Engine, ARankWhoseMemoryIsGoneAfterAFailureIsNotItsCause) {
   std::thread teller;
   const auto read = [&](Wrapped& channel) {

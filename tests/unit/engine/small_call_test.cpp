@@ -116,8 +116,8 @@ TEST(SmallCall, IsForPlansOfFewBytes) {
       << "goes straight to the output";
 }
 
-// A call of few bytes ends with the line of the next one, at once or in the ring, on its way; one
-// whose slot takes long does not.
+// At the end of a call of few bytes the engine has its channel prepare the line of the next signal,
+// whether the call runs at once or in the ring. It does not after a call with a large slot.
 TEST(SmallCall, PreparesTheNextSignal) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -149,7 +149,8 @@ TEST(SmallCall, PreparesTheNextSignal) {
   });
 }
 
-// In turn with operations of the ring, with plans that do not wait for everybody between them.
+// Small calls take turns with operations of the ring, by plans that do not wait for all ranks
+// between them.
 TEST(SmallCall, GivesWhatTheRingGives) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);

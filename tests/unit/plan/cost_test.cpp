@@ -77,8 +77,9 @@ TEST(Cost, MessagesToManyTakeLongerThanStepsOfFew) {
   EXPECT_DOUBLE_EQ(price({barrier(0, 16), barrier(1, 16)}, costs, false).ns, of(16, 1));
 }
 
-// A message has come by the time when somebody wants it; a line in shared memory is then fetched,
-// and of ranks that share cores each wait is a turn of its own: what needs fewer of them wins.
+// A message usually has arrived when a rank waits for it, so such waits are cheap. In shared memory
+// a wait fetches a line from another core, and ranks that share a core give it up in each wait:
+// there each wait costs an exchange, and plans with fewer waits are cheaper.
 TEST(Cost, EachWaitTakesAnExchangeInSharedMemoryAndWhereRanksShareCores) {
   const auto gather = pair_of(gather_slots, 100'000, 4096);
   const auto of = [&](bool messages, double sharers) {
@@ -124,8 +125,8 @@ TEST(Cost, PutsCostWhatCopiesIntoASlotDo) {
                    price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns);
 }
 
-// Past the caches the system fetches each line that it is about to overwrite; other stores bypass
-// them.
+// Beyond the caches a read by the system takes 1.5 times as long, because the system first fetches
+// the lines that it overwrites. Copies between mapped memory store past the caches.
 TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
   const auto read = [](uint64_t bytes) {
     return price(pair_of(gather_direct, bytes, 0), round_numbers(), true).ns;
@@ -137,8 +138,7 @@ TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
               0.5 * many + 1000 + 0.5 * many + 1000, 100);
 }
 
-// Also where the rank that moves the bytes is not the first of the two: the root of this broadcast
-// moves none.
+// The same holds if rank 1 moves the bytes: the root of broadcast_read moves none.
 TEST(Cost, WhatAReceiverReadsTakesLongerPastTheCaches) {
   const auto read = [](const Shape& shape, uint64_t) { return broadcast_read(shape); };
   const uint64_t many = 4 << 20;
@@ -146,7 +146,7 @@ TEST(Cost, WhatAReceiverReadsTakesLongerPastTheCaches) {
               1000 + 1.5 * (3000 + many) + 1000, 100);
 }
 
-// It is read into scratch memory, and reduced from there.
+// The system reads the peer's part into scratch memory, and it is reduced from there.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
   const auto reduce = [](const Shape& shape, uint64_t) {
     return reduce_direct(reduction_of_reduce_scatter(shape));

@@ -238,7 +238,8 @@ TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
   });
 }
 
-// In the place of the rank's own contribution where all have one type; else behind the gradients.
+// Sums replace the rank's own contribution in its slot if both have one type. Otherwise they lie
+// behind the gradients of the slot.
 TEST_P(UnitPlans, OfAHostSumForItsLanes) {
   std::mt19937_64 random(23);
   for (const bool in_place : {true, false})

@@ -66,7 +66,7 @@ TEST(VerifyMirrored, WhatIsPutIsThere) {
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
-// Four ranks, each of which hears of two from the one before it.
+// Plans of four ranks, in which each rank hears of two others from the one before it.
 std::vector<Plan> relayed() {
   std::vector<Plan> plans;
   for (int rank = 0; rank < 4; ++rank) plans.push_back(barrier_in_steps(rank, 4, 2));
@@ -95,8 +95,8 @@ TEST(VerifyMirrored, WhoHasEnteredMayBeHeardFromOthers) {
   expect_error(plans, "a signal is for all peers");
 }
 
-// All but the first tick may be left out by who puts nothing there; those that are signalled come
-// in order.
+// A rank that puts nothing in a tick may leave its signal out, except in tick 0. The signals that
+// it gives come in order.
 TEST(VerifyMirrored, TicksMayBeLeftOut) {
   auto plans = one_put();
   plans[1].steps.erase(plans[1].steps.begin() + 2);
@@ -149,7 +149,7 @@ TEST(VerifyMirrored, HearsOfAPutFromAThirdRank) {
   }
 }
 
-// Rank 0 put before it signalled tick 0, which rank 1 has waited for; but not for the tick of the
+// Rank 1 has waited for tick 0, before which rank 0 put the bytes, but not for the tick of the
 // slot.
 TEST(VerifyMirrored, ReadsBeforeTheTickOfTheSlot) {
   auto plans = mirrored_ranks(2);
@@ -159,8 +159,9 @@ TEST(VerifyMirrored, ReadsBeforeTheTickOfTheSlot) {
   expect_error(plans, "slot of tick 1 mod 8 for rank 1 of rank 0 are not ordered");
 }
 
-// Bytes that a put reads are written again: before its peer has them, when it may have them, when
-// it has.
+// Three plans overwrite the bytes that a put reads: before the put is signalled, after a signal
+// that the peer gave before it waited for the put, and after one that it gave afterwards. Only the
+// last is right.
 TEST(VerifyMirrored, WritesWhatAPutReads) {
   const Step write = copy_bytes_step({kInput, 0, 0}, {kOutput, 0, 0}, 64);
   const auto rewritten = [&](const std::vector<Step>& steps) {
