@@ -99,7 +99,7 @@ std::string line_of(int rank, const State& state, int64_t end_ns) {
   return text;
 }
 
-// Two ranks that call different things under one number.
+// Finds two ranks that call different things under one number.
 bool find_disagreement(const States& states, Verdict* verdict) {
   std::map<std::pair<std::string, uint64_t>, std::pair<int, const Event*>> first;
   for (const auto& [rank, state] : states)
@@ -239,14 +239,28 @@ struct Suspicion {
   int64_t since_ns = 0;
   bool stopped = false;
 };
+// Returns the last report of this rank about `rank`, if it is that `rank` is a suspect.
+const Event* suspicion_by(const State& state, int rank) {
+  const Event* last = nullptr;
+  for (const Event& event : state.recording->events)
+    if (event.peer == rank && (event.kind == "suspect" || event.kind == "alive")) last = &event;
+  return last && last->kind == "suspect" ? last : nullptr;
+}
+
+// Returns true if rank `by` was seen to be stopped after this report. It may then have missed that
+// the rank which it suspects is alive again.
+bool is_stale(const States& states, int by, const Event& report) {
+  return std::any_of(states.begin(), states.end(), [&](const auto& one) {
+    const Event* const stop = suspicion_by(one.second, by);
+    return stop && stop->stopped && stop->at_ns > report.at_ns;
+  });
+}
+
 std::optional<Suspicion> suspicion_of(const States& states, int rank) {
   std::optional<Suspicion> found;
   for (const auto& [by, state] : states) {
-    if (by == rank) continue;  // it may hold those for suspects that saw it stopped
-    const Event* last = nullptr;
-    for (const Event& event : state.recording->events)
-      if (event.peer == rank && (event.kind == "suspect" || event.kind == "alive")) last = &event;
-    if (!last || last->kind != "suspect") continue;
+    const Event* const last = suspicion_by(state, rank);
+    if (!last || is_stale(states, by, *last)) continue;
     const int64_t since_ns = last->at_ns - last->silent_ms * 1'000'000;
     if (!found || since_ns < found->since_ns)
       found = Suspicion{by, since_ns, found && found->stopped};
@@ -264,7 +278,7 @@ std::string text_of(const Suspicion& suspicion, int rank, int64_t end_ns) {
       suspicion.by, seconds(end_ns - suspicion.since_ns));
 }
 
-// Silent ranks for which nobody waits yet.
+// Finds silent ranks for which nobody waits yet.
 bool find_suspect(const States& states, int64_t end_ns, Verdict* verdict) {
   std::set<int> silent;
   for (const auto& [by, state] : states)

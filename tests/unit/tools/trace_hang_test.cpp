@@ -59,6 +59,18 @@ TEST(TraceHang, SuspectsOfWhomNobodyWaitsAreNamed) {
   EXPECT_THAT(verdict.guilty, ElementsAre(6));
 }
 
+// Rank 4 was stopped before it could see that rank 6 goes on.
+TEST(TraceHang, WhatARankReportedBeforeItWasStoppedIsNotBelieved) {
+  Rank zero(0), four(4);
+  for (Rank* rank : {&zero, &four}) rank->event("submitted", "a", 1).event("completed", "a", 1);
+  four.event("suspect", "a", 0, 6);
+  zero.event("suspect", "a", 0, 6).event("alive", "a", 0, 6);
+  zero.event("suspect", "a", 0, 4).made.events.back().stopped = true;
+  const Verdict verdict = find_cause({zero.made, four.made});
+  EXPECT_EQ(verdict.cause, "suspect");
+  EXPECT_THAT(verdict.guilty, ElementsAre(4));
+}
+
 // Times as far apart as the reader of recordings lets through (record/recording.cpp), and more of
 // them than 64 bits hold.
 TEST(TimelinePage, SumsOfLongWaits) {
