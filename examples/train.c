@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "digits.h"
+#include "float12.h"
 #include "local_ranks.h"
 #include "mlp.h"
 #include "train_options.h"
@@ -111,6 +112,7 @@ static void create_layer(trainer_t* trainer, size_t number, const train_options_
   config.pool = trainer->pool;
   config.wire_dtype = config.reduce_dtype = trainer->mixed ? FSCCL_BFLOAT16 : FSCCL_FLOAT32;
   gathers.kind = (fsccl_codec_kind_t)options->gather_codec;
+  gathers.custom = gathers.kind == FSCCL_CODEC_CUSTOM ? &kFloat12 : NULL;
   sums.kind = (fsccl_codec_kind_t)options->reduce_codec;
   sums.flags = options->reduce_flags;
   config.gather_codec = &gathers;

@@ -27,6 +27,7 @@ SCALARS = {
     'unsigned char': ('c_ubyte', 'int'),
     'int': ('c_int', 'int'),
     'double': ('c_double', 'float'),
+    'float': ('c_float', 'float'),
     'size_t': ('c_size_t', 'int'),
     'ssize_t': ('c_ssize_t', 'int'),
     'int32_t': ('c_int32', 'int'),

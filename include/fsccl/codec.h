@@ -51,7 +51,9 @@ typedef enum fsccl_codec_kind {
    * for each element. The errors are in units of the gradients, so divide by a loss scale that
    * changes between steps before the reduction. Results never depend on measured times. */
   FSCCL_CODEC_BF16 = 5,
-  FSCCL_CODEC_INT4 = 6
+  FSCCL_CODEC_INT4 = 6,
+  /* For gathers: blocks as of FSCCL_CODEC_FP8, each encoded by the functions of `custom`. */
+  FSCCL_CODEC_CUSTOM = 7
 } fsccl_codec_kind_t;
 typedef enum fsccl_codec_scope {
   /* inside a host nothing is coded: parameters are written once, where they are used */
@@ -66,24 +68,59 @@ typedef enum fsccl_codec_scope {
   2u /* also where the link is so fast that coding takes longer than it saves */
 /* Flags of codecs of reductions. */
 #define FSCCL_CODEC_ERROR_FEEDBACK 8u
+/* A block codec of the program: its functions encode and decode one block of a gather. The library
+ * chooses blocks, leaves out what is not finite, measures errors and sends checksums, as for
+ * FSCCL_CODEC_FP8. docs/codecs.md has an example.
+ *
+ * Determinism: the bytes depend on the elements alone, and the decoded elements on the bytes alone,
+ * bit for bit on all ranks; else ranks compute with different parameters. Threads: several threads
+ * call all three functions at once, with one context; they do not block, call the library or throw.
+ * fsccl_unit_create copies the table and the name; functions and context live until the unit is
+ * destroyed. Errors: the functions cannot fail. The operation fails with FSCCL_ERR_PROTOCOL on all
+ * ranks, which names the codec and the rank, if a block is written beyond its size, or if a
+ * measured block has a larger error than `bound`; shards stay as they were, and the communicator
+ * has failed. All ranks give the same name, version, bound and sizes, else fsccl_unit_create
+ * returns FSCCL_ERR_MISMATCH. */
+typedef struct fsccl_block_codec {
+  size_t size;      /* size of this struct: set by FSCCL_BLOCK_CODEC_INIT */
+  uint32_t version; /* version of the encoding: another one wherever the bytes change */
+  const char* name; /* 1 to 31 of a-z, 0-9, _ and -; no built-in codec's */
+  void* context;    /* first argument of the functions below */
+  /* The largest error of a block, as of FSCCL_CODEC_FP8, where all elements are finite and at most
+   * 2^100: above 0, at most 1. The library adds that of a wire_dtype of bf16 or fp16. */
+  double bound;
+  /* Bytes of an encoded block of `count` elements, 1 to the number of fsccl_codec_t.block: at least
+   * 1, and at most 4 * count + 64; for a whole block fewer than in wire_dtype. The last block of a
+   * piece of memory is shorter. fsccl_unit_create asks once for each count. */
+  size_t (*bytes)(void* context, size_t count);
+  /* Writes the bytes of a block to `out`, which is filled with zeros. `elements` and `out` do not
+   * overlap, and are aligned to 64 bytes. */
+  void (*encode)(void* context, const float* elements, size_t count, void* out);
+  /* Writes all elements of a block. `in`: the bytes that encode() wrote, on any rank, aligned to 64
+   * bytes as `elements` is. */
+  void (*decode)(void* context, const void* in, size_t count, float* elements);
+} fsccl_block_codec_t;
+#define FSCCL_BLOCK_CODEC_INIT {sizeof(fsccl_block_codec_t), 0u, NULL, NULL, 0.0, NULL, NULL, NULL}
 typedef struct fsccl_codec {
   size_t size;
   fsccl_codec_kind_t kind;
   fsccl_codec_scope_t scope;
   uint32_t flags;
-  /* For gathers by FP8, INT8 and MXFP8: the largest error of a block, as above, that is sent with
-   * the codec; 0: the kind's bound. For other codecs: 0 */
+  /* For gathers by FP8, INT8, MXFP8, CUSTOM: the largest error of a block, as above, that is sent
+   * with the codec; 0: the kind's bound. For other codecs: 0 */
   double max_relative_error;
   /* Elements of a block: a power of two of 32 .. 1024; 0: 128, of MXFP8 32. For DELTA and BF16:
    * 0. */
   uint32_t block;
-  /* For gathers by FP8, INT8 and MXFP8: of so many blocks the sender decodes one and measures its
-   * error (fsccl_codec_report_t: max_error); 0: 256. With a max_relative_error it measures all
-   * blocks. */
+  /* For gathers by FP8, INT8, MXFP8 and CUSTOM: of so many blocks the sender decodes one and
+   * measures its error (fsccl_codec_report_t: max_error); 0: 256. With a max_relative_error it
+   * measures all blocks. */
   uint32_t audit_every;
+  /* The table of FSCCL_CODEC_CUSTOM; for other kinds NULL. */
+  const fsccl_block_codec_t* custom;
 } fsccl_codec_t;
 #define FSCCL_CODEC_INIT \
-  {sizeof(fsccl_codec_t), FSCCL_CODEC_NONE, FSCCL_CODEC_BETWEEN_HOSTS, 0u, 0.0, 0u, 0u}
+  {sizeof(fsccl_codec_t), FSCCL_CODEC_NONE, FSCCL_CODEC_BETWEEN_HOSTS, 0u, 0.0, 0u, 0u, NULL}
 
 #ifdef __cplusplus
 }

@@ -240,11 +240,13 @@ typedef struct fsccl_codec_report {
   /* reduce_codec: reductions; bytes of this rank's sums for other hosts, without and with the
    * codec; memory of the pool for rounding errors, and the memory that all units of a lane share */
   uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
+  /* names, as "int8" or that of a fsccl_block_codec_t, until the unit is destroyed; NULL: none */
+  const char *gather_codec, *reduce_codec;
 } fsccl_codec_report_t;
 /* clang-format off */
 #define FSCCL_CODEC_REPORT_INIT                                                               \
   {sizeof(fsccl_codec_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, \
-   0, 0, 0}
+   0, 0, 0, NULL, NULL}
 /* clang-format on */
 /* Does not block or communicate; any thread. FSCCL_ERR_INVALID_STATE: the unit was made without a
  * codec. */

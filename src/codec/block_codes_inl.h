@@ -283,6 +283,34 @@ struct Bfloat16 {
   }
 };
 
+// The functions of a program. The byte in the place of a scale says whether the block goes exactly;
+// an exact block, of which `inverse` is 0 and the scale NaN, is not the codec's. After an overrun
+// its functions are not called again.
+struct Custom {
+  static constexpr bool kRotates = false;
+  static constexpr size_t kBytes = 1;
+  const CustomCodec& codec;
+  Overrun& overrun;
+
+  static Scale scale(uint32_t) { return {1, 1}; }
+  static void put(uint8_t* to, float) { *to = 0; }
+  static void put_nan(uint8_t* to) { *to = 255; }
+  static float get(const uint8_t* from) { return *from ? float_of(kNan) : 1.0f; }
+  size_t encode(const Elements& from, size_t count, float inverse, uint8_t* to) const {
+    if (inverse != 0 && !overrun) note(Overrun::By::encode, count, codec.encode(from.x, count, to));
+    return codec.bytes(count);
+  }
+  size_t decode(const uint8_t* from, size_t count, float scale, Elements& to) const {
+    std::memset(to.x, 0, padded(count) * sizeof(float));
+    if (scale == scale && !overrun)
+      note(Overrun::By::decode, count, codec.decode(from, count, to.x));
+    return codec.bytes(count);
+  }
+  void note(Overrun::By by, size_t count, size_t beyond) const {
+    if (beyond) overrun = {by, static_cast<uint32_t>(count), static_cast<uint32_t>(beyond)};
+  }
+};
+
 // ---- The rotation: each 32 elements times the matrix of Hadamard, of which all elements are 1 or
 // -1. Twice is 32 times the identity.
 
@@ -326,8 +354,9 @@ HWY_INLINE void rotate_back(Elements& of, size_t count) {
 }
 
 template <class Kind>
-HWY_INLINE size_t decode_block(const uint8_t* codes, size_t count, float scale, Elements& to) {
-  const size_t bytes = Kind::decode(codes, count, scale, to);
+HWY_INLINE size_t decode_block(const Kind& kind, const uint8_t* codes, size_t count, float scale,
+                               Elements& to) {
+  const size_t bytes = kind.decode(codes, count, scale, to);
   if constexpr (Kind::kRotates) rotate_back(to, count);
   return bytes;
 }

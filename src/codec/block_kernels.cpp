@@ -8,35 +8,35 @@
 #include "kernels/targets.h"
 // clang-format on
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace fsccl {
 namespace HWY_NAMESPACE {
 
-// The largest |x - x'| over the largest |x|, x' being the block as it is stored.
+// The largest |x - x'| over the largest |x|, x' being the block as it is stored. Infinite if a
+// custom codec makes NaN of an element, or something else of a block of zeros.
 template <class T, class Kind>
-HWY_INLINE float error_of(const Elements& block, const uint8_t* codes, size_t count, float scale,
-                          float largest) {
-  if (largest == 0) return 0;
+HWY_INLINE float error_of(const Kind& kind, const Elements& block, const uint8_t* codes,
+                          size_t count, float scale, float largest) {
   Elements back;
   T stored[kMostBlock];
-  decode_block<Kind>(codes, count, scale, back);
+  decode_block(kind, codes, count, scale, back);
   give(back, count, stored);
   take(stored, count, back);
-  auto most = hn::Zero(Floats());
   for (size_t i = 0; i < padded(count); i += kLane)
-    most = hn::Max(
-        most, hn::Abs(hn::Sub(hn::Load(Floats(), block.x + i), hn::Load(Floats(), back.x + i))));
-  alignas(64) float lanes[kLane];
-  hn::Store(most, Floats(), lanes);
-  float found = 0;
-  for (const float lane : lanes) found = lane > found ? lane : found;
-  return found / largest;
+    hn::Store(hn::Sub(hn::Load(Floats(), block.x + i), hn::Load(Floats(), back.x + i)), Floats(),
+              back.x + i);
+  const float most = float_of(largest_bits(back, count));
+  if (most == 0) return 0;
+  const float error = most / largest;
+  return error == error ? error : std::numeric_limits<float>::infinity();
 }
 
 template <class T, class Kind>
-void encode_blocks_as(const T* from, size_t count, uint32_t block, BlockEncoding& work) {
+void encode_blocks_as(const Kind& kind, const T* from, size_t count, uint32_t block,
+                      BlockEncoding& work) {
   Elements x;
   uint8_t* codes = work.codes;
   uint8_t* scales = work.scales;
@@ -48,13 +48,14 @@ void encode_blocks_as(const T* from, size_t count, uint32_t block, BlockEncoding
     const uint32_t largest = largest_bits(x, now);
     bool fits = largest == 0 || (largest >= kLeastMagnitude && largest <= kMostOf<T>);
     const Scale scale = fits ? Kind::scale(largest) : Scale{};
-    const size_t bytes = Kind::encode(x, now, fits ? scale.inverse : 0, codes);
+    const size_t bytes = kind.encode(x, now, fits ? scale.inverse : 0, codes);
     if (fits) {
       Kind::put(scales, scale.value);
-      if (work.most_error > 0 || until_audit == 0) {
-        const float error = error_of<T, Kind>(x, codes, now, scale.value, float_of(largest));
+      if ((work.most_error > 0 || until_audit == 0) && !work.overrun) {
+        const float error = error_of<T>(kind, x, codes, now, scale.value, float_of(largest));
         work.audited++;
         work.beyond += error > work.bound;
+        if (error > work.bound && error > work.worst) work.worst = error;
         fits = error <= most_error;
         if (fits && error > work.largest) work.largest = error;
       }
@@ -109,7 +110,7 @@ void encode_sums_as(const T* from, size_t count, uint32_t block, BlockEncoding& 
       std::memset(own, 0, static_cast<size_t>(codes - own));
     }
     if (!feedback || !finite) continue;
-    decode_block<Kind>(own, now, scale.value, back);
+    decode_block(Kind(), own, now, scale.value, back);
     for (size_t i = 0; i < padded(now); i += kLane)
       hn::Store(hn::Sub(hn::Load(Floats(), x.x + i), hn::Load(Floats(), back.x + i)), Floats(),
                 x.x + i);
@@ -118,14 +119,14 @@ void encode_sums_as(const T* from, size_t count, uint32_t block, BlockEncoding& 
 }
 
 template <class T, class Kind>
-void decode_blocks_as(T* to, size_t count, uint32_t block, BlockDecoding& work) {
+void decode_blocks_as(const Kind& kind, T* to, size_t count, uint32_t block, BlockDecoding& work) {
   Elements x;
   const uint8_t* codes = work.codes;
   const uint8_t* scales = work.scales;
   for (size_t at = 0; at < count; at += block, scales += Kind::kBytes) {
     const size_t now = count - at < block ? count - at : block;
     const float scale = Kind::get(scales);
-    codes += decode_block<Kind>(codes, now, scale, x);
+    codes += decode_block(kind, codes, now, scale, x);
     if (scale == scale) {
       give(x, now, to + at);
       continue;
@@ -145,7 +146,7 @@ void add_sums_as(float* sums, size_t count, uint32_t block, bool adds, BlockDeco
   const uint8_t* scales = work.scales;
   for (size_t at = 0; at < count; at += block, scales += Kind::kBytes) {
     const size_t now = count - at < block ? count - at : block;
-    codes += decode_block<Kind>(codes, now, Kind::get(scales), x);
+    codes += decode_block(Kind(), codes, now, Kind::get(scales), x);
     if (adds) {
       take(sums + at, now, before);
       for (size_t i = 0; i < padded(now); i += kLane)
@@ -171,26 +172,28 @@ HWY_INLINE void with_type(Void* elements, fsccl_dtype_t dtype, const Act& act) {
 void encode_here(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                  BlockEncoding& work) {
   with_type(from, dtype, [&](const auto* elements) {
-    using T = std::remove_cvref_t<decltype(*elements)>;
     if (form.kind == BlockKind::int8)
-      encode_blocks_as<T, Int8>(elements, count, form.block, work);
+      encode_blocks_as(Int8(), elements, count, form.block, work);
     else if (form.kind == BlockKind::fp8)
-      encode_blocks_as<T, Fp8>(elements, count, form.block, work);
+      encode_blocks_as(Fp8(), elements, count, form.block, work);
+    else if (form.kind == BlockKind::mxfp8)
+      encode_blocks_as(MxFp8(), elements, count, form.block, work);
     else
-      encode_blocks_as<T, MxFp8>(elements, count, form.block, work);
+      encode_blocks_as(Custom{*form.custom, work.overrun}, elements, count, form.block, work);
   });
 }
 
 void decode_here(void* to, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                  BlockDecoding& work) {
   with_type(to, dtype, [&](auto* elements) {
-    using T = std::remove_cvref_t<decltype(*elements)>;
     if (form.kind == BlockKind::int8)
-      decode_blocks_as<T, Int8>(elements, count, form.block, work);
+      decode_blocks_as(Int8(), elements, count, form.block, work);
     else if (form.kind == BlockKind::fp8)
-      decode_blocks_as<T, Fp8>(elements, count, form.block, work);
+      decode_blocks_as(Fp8(), elements, count, form.block, work);
+    else if (form.kind == BlockKind::mxfp8)
+      decode_blocks_as(MxFp8(), elements, count, form.block, work);
     else
-      decode_blocks_as<T, MxFp8>(elements, count, form.block, work);
+      decode_blocks_as(Custom{*form.custom, work.overrun}, elements, count, form.block, work);
   });
 }
 

@@ -16,7 +16,8 @@ struct BlockEncoding {
   uint32_t every = 1;
   uint64_t phase = 0;
   uint32_t exact = 0, audited = 0, beyond = 0;
-  float largest = 0;
+  float largest = 0, worst = 0;
+  Overrun overrun;
 
   float* feedback = nullptr;  // sums
 };
@@ -31,6 +32,7 @@ struct BlockDecoding {
   const uint8_t* exact_from = nullptr;  // it moves on, up to `end`
   const uint8_t* end = nullptr;
   uint32_t exact = 0;  // blocks that there are; more than `end` allows: left out
+  Overrun overrun;
 };
 void decode_block_kernel(void* to, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                          BlockDecoding& work);

@@ -47,13 +47,14 @@ size_t open(const uint8_t* in, size_t size, size_t count, const BlockForm& form,
 
 }  // namespace
 
-double block_bound(BlockKind kind, fsccl_dtype_t dtype) {
+double block_bound(const BlockForm& form, fsccl_dtype_t dtype) {
   // Half of the largest step, over the largest element; and what rounding to the stored type adds.
-  const double codes = kind == BlockKind::int8    ? 1 / 254.0
-                       : kind == BlockKind::fp8   ? 1 / 28.0
-                       : kind == BlockKind::mxfp8 ? 1 / 16.0
-                       : kind == BlockKind::int4  ? 1 / 14.0
-                                                  : 1 / 256.0;
+  const double codes = form.custom                     ? form.custom->bound()
+                       : form.kind == BlockKind::int8  ? 1 / 254.0
+                       : form.kind == BlockKind::fp8   ? 1 / 28.0
+                       : form.kind == BlockKind::mxfp8 ? 1 / 16.0
+                       : form.kind == BlockKind::int4  ? 1 / 14.0
+                                                       : 1 / 256.0;
   const double stored = dtype == FSCCL_BFLOAT16  ? 1 / 256.0
                         : dtype == FSCCL_FLOAT16 ? 1 / 2048.0
                                                  : 0.0;
@@ -69,20 +70,26 @@ BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
   work.exact_to = work.codes + form.code_bytes(count);
   work.room = audit.room;
   work.most_error = audit.most_error;
-  work.bound = block_bound(form.kind, dtype);
+  work.bound = block_bound(form, dtype);
   work.every = audit.every;
   work.phase = audit.phase;
   encode_block_kernel(from, dtype, count, form, work);
-  if (work.full) return {};
-  const size_t bytes = static_cast<size_t>(work.exact_to - out);
-  close(out, form, bytes, work.exact);
-  return {bytes,       static_cast<uint32_t>(form.blocks(count)),
-          work.exact,  work.audited,
-          work.beyond, work.largest};
+  BlocksWritten made;
+  made.blocks = static_cast<uint32_t>(form.blocks(count));
+  made.exact = work.exact;
+  made.audited = work.audited;
+  made.beyond = work.beyond;
+  made.largest = work.largest;
+  made.worst = work.worst;
+  made.overrun = work.overrun;
+  if (work.full || work.overrun) return made;
+  made.bytes = static_cast<size_t>(work.exact_to - out);
+  close(out, form, made.bytes, work.exact);
+  return made;
 }
 
 size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
-                     const BlockForm& form) {
+                     const BlockForm& form, Overrun* overrun) {
   uint32_t exact = 0;
   const size_t bytes = open(in, size, count, form, &exact);
   if (!bytes) return 0;
@@ -92,7 +99,8 @@ size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dty
   work.exact_from = work.codes + form.code_bytes(count);
   work.end = in + bytes;
   decode_block_kernel(to, dtype, count, form, work);
-  return work.exact == exact && work.exact_from == work.end ? bytes : 0;
+  if (overrun) *overrun = work.overrun;
+  return !work.overrun && work.exact == exact && work.exact_from == work.end ? bytes : 0;
 }
 
 void encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,

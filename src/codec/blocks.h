@@ -9,6 +9,8 @@
 //           spreads a large element over all; byte j of 32 elements holds element j in its low
 //           half, as q + 8, and element j + 16 in its high half
 //   bf16    bfloat16, without scales
+//   custom  what the functions of a program make of a block (custom.h); a byte in place of a scale
+//           says whether the block goes exactly
 //
 // A chunk is up to kBlocksMost elements of one piece of memory: a header, the scales, the codes,
 // and the elements of blocks that go exactly, one block behind the other. A block goes exactly if
@@ -28,10 +30,11 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "codec/custom.h"
 
 namespace fsccl {
 
-enum class BlockKind : uint8_t { int8, fp8, mxfp8, int4, bf16 };
+enum class BlockKind : uint8_t { int8, fp8, mxfp8, int4, bf16, custom };
 
 inline constexpr size_t kBlocksMost = size_t{1} << 16;  // elements of a chunk
 inline constexpr uint32_t kLeastBlock = 32, kMostBlock = 1024;
@@ -39,13 +42,18 @@ inline constexpr size_t kBlocksHeaderBytes = 16;
 
 struct BlockForm {
   BlockKind kind{};
-  uint32_t block = 128;  // elements: a power of two, kLeastBlock .. kMostBlock
+  uint32_t block = 128;                 // elements: a power of two, kLeastBlock .. kMostBlock
+  const CustomCodec* custom = nullptr;  // the codec of BlockKind::custom
 
   size_t scale_bytes() const {
-    return kind == BlockKind::bf16 ? 0 : kind == BlockKind::mxfp8 ? 1 : sizeof(float);
+    if (kind == BlockKind::bf16) return 0;
+    return kind == BlockKind::mxfp8 || kind == BlockKind::custom ? 1 : sizeof(float);
   }
   size_t blocks(size_t count) const { return (count + block - 1) / block; }
   size_t code_bytes(size_t count) const {
+    if (custom)
+      return count / block * custom->bytes(block) +
+             (count % block ? custom->bytes(count % block) : 0);
     if (kind == BlockKind::int4) return (count + 31) / 32 * 16;
     return (count + 15) / 16 * 16 * (kind == BlockKind::bf16 ? 2 : 1);
   }
@@ -68,8 +76,8 @@ inline bool blocks_take(fsccl_dtype_t dtype) {
 }
 
 // The most that a block's error can be where elements are stored as `dtype`; int4: over the root of
-// 32, where 32 elements have equal parts of it.
-double block_bound(BlockKind kind, fsccl_dtype_t dtype);
+// 32, where 32 elements have equal parts of it; custom: what the program states.
+double block_bound(const BlockForm& form, fsccl_dtype_t dtype);
 
 // Says which blocks may go exactly, and whose error is measured.
 struct BlockAudit {
@@ -83,7 +91,9 @@ struct BlocksWritten {
   size_t bytes = 0;  // bytes of the chunk; 0: more elements would go exactly than there is room for
   uint32_t blocks = 0, exact = 0;
   uint32_t audited = 0, beyond = 0;  // beyond: the bound, which is a defect
-  float largest = 0;                 // error of those audited
+  float largest = 0;                 // error of those audited that go coded
+  float worst = 0;                   // error of those beyond the bound
+  Overrun overrun;                   // a custom codec wrote beyond its size; there is no chunk then
 };
 
 // Encodes 1 .. kBlocksMost elements of `dtype`, one that blocks_take(), into `out`, which has room
@@ -92,9 +102,10 @@ BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
                             const BlockForm& form, const BlockAudit& audit, uint8_t* out);
 
 // Decodes a chunk of `count` elements out of at most `size` bytes. Returns its bytes; 0: it is
-// damaged, and what `to` holds is unspecified.
+// damaged, or a custom codec wrote beyond its size, which `overrun` tells; what `to` holds is
+// unspecified then.
 size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
-                     const BlockForm& form);
+                     const BlockForm& form, Overrun* overrun = nullptr);
 
 // Encodes elements that are to be summed, as encode_blocks() does, but none go exactly. `feedback`
 // may be null. Otherwise it holds, for each element, what earlier sums lack of it; the encoder adds

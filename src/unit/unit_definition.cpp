@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "base/hash.h"
 #include "base/round_up.h"
@@ -29,6 +30,24 @@ uint64_t hash_settings(const UnitSpec& spec) {
   hash = mix_hash(hash, spec.keep_budget_bytes);
   return mix_hash(hash, uint64_t{spec.by_parameter} << 2 | uint64_t{spec.marks_changes} << 1 |
                             (spec.replicate_comm != nullptr));
+}
+
+// The error of ranks that gave other codecs, `rank` among them. All ranks of `comm` call it, and
+// tell each other what they gave.
+Status other_codecs(Communicator& comm, const UnitSpec& spec, bool gathers, size_t rank) {
+  struct Text {
+    char text[200];
+    std::string_view shown() const { return {text, strnlen(text, sizeof text)}; }
+  };
+  const std::string own = (gathers ? spec.gather_codec : spec.reduce_codec).text();
+  Text mine{};
+  std::memcpy(mine.text, own.data(), std::min(own.size(), sizeof mine.text - 1));
+  FSCCL_ASSIGN(const std::vector<Text> all, all_gather(comm, mine));
+  return fail(
+      FSCCL_ERR_MISMATCH,
+      "ranks disagree on unit '{}': rank 0 and rank {} gave other codecs for the {}: rank 0 "
+      "{}; rank {} {}",
+      spec.name, rank, gathers ? "gather" : "reduction", all[0].shown(), rank, all[rank].shown());
 }
 
 // Checks that all ranks have described the same unit. The error names the first parameter that
@@ -81,11 +100,7 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
                       "(layout, dtypes, sharing, keep, slots "
                       "or replicas)",
                       spec.name, rank);
-        if (i < kOfUnit)
-          return fail(FSCCL_ERR_MISMATCH,
-                      "ranks disagree on unit '{}': rank 0 and rank {} gave other codecs for the "
-                      "{} (kind, flags, block, max_relative_error or audit_every)",
-                      spec.name, rank, i == 1 ? "gather" : "reduction");
+        if (i < kOfUnit) return other_codecs(*comm, spec, i == 1, rank);
         return fail(FSCCL_ERR_MISMATCH,
                     "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, "
                     "block, dtype, tie or flag on rank 0 "
@@ -148,6 +163,8 @@ BlockForm CodecSpec::form() const {
       return {BlockKind::int4, block};
     case FSCCL_CODEC_BF16:
       return {BlockKind::bf16, block};
+    case FSCCL_CODEC_CUSTOM:
+      return {BlockKind::custom, block, custom.get()};
     default:
       return {BlockKind::int8, block};
   }
@@ -156,7 +173,23 @@ BlockForm CodecSpec::form() const {
 uint64_t CodecSpec::hash() const {
   uint64_t hash = mix_in_order(static_cast<uint64_t>(kind), flags);
   hash = mix_in_order(hash, uint64_t{block} << 32 | audit_every);
-  return mix_in_order(hash, std::bit_cast<uint64_t>(max_relative_error));
+  hash = mix_in_order(hash, std::bit_cast<uint64_t>(max_relative_error));
+  return custom ? mix_in_order(hash, custom->hash()) : hash;
+}
+
+const char* CodecSpec::name() const {
+  constexpr const char* kNames[] = {nullptr, "delta", "fp8", "int8", "mxfp8", "bf16", "int4"};
+  return custom ? custom->name().c_str() : kNames[static_cast<size_t>(kind)];
+}
+
+std::string CodecSpec::text() const {
+  if (kind == FSCCL_CODEC_NONE) return "none";
+  std::string text = fmt::format("{} (flags {:#x}, block {}, max_relative_error {}, audit_every {}",
+                                 name(), flags, block, max_relative_error, audit_every);
+  if (custom)
+    text += fmt::format(", version {}, bound {}, {} bytes for a block", custom->version(),
+                        custom->bound(), custom->bytes(block));
+  return text + ")";
 }
 
 Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {

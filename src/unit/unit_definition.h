@@ -25,10 +25,13 @@ struct CodecSpec {
   uint32_t block = 0;
   double max_relative_error = 0;
   uint32_t audit_every = 0;
+  std::shared_ptr<const CustomCodec> custom;  // the codec of FSCCL_CODEC_CUSTOM
 
   bool loses() const { return kind != FSCCL_CODEC_NONE && kind != FSCCL_CODEC_DELTA; }
-  BlockForm form() const;  // for a block codec
-  uint64_t hash() const;   // hash of all fields, which must be the same on all ranks
+  BlockForm form() const;    // for a block codec; valid as long as this object
+  const char* name() const;  // null: no codec; that of a custom codec lives as long as this object
+  uint64_t hash() const;     // hash of all fields, which must be the same on all ranks
+  std::string text() const;  // all fields
 };
 
 // The checked arguments of fsccl_unit_create.

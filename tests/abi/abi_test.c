@@ -63,6 +63,7 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_pool_config_t);
   EXPECT_SIZE_FIRST(fsccl_pool_stats_t);
   EXPECT_SIZE_FIRST(fsccl_unit_config_t);
+  EXPECT_SIZE_FIRST(fsccl_block_codec_t);
   EXPECT_SIZE_FIRST(fsccl_codec_t);
   EXPECT_SIZE_FIRST(fsccl_codec_report_t);
   EXPECT_SIZE_FIRST(fsccl_reduce_config_t);

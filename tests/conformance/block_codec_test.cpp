@@ -13,63 +13,7 @@
 namespace fsccl::testing {
 namespace {
 
-using Words = std::vector<std::vector<uint16_t>>;
 using Sums = std::vector<std::vector<float>>;
-
-float half_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  const float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY)
-                          : exponent
-                              ? std::ldexp(1024.0f + static_cast<float>(mantissa), exponent - 25)
-                              : std::ldexp(static_cast<float>(mantissa), -24);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-
-std::vector<float> values(const std::vector<uint16_t>& words, fsccl_dtype_t dtype) {
-  std::vector<float> made;
-  if (dtype == FSCCL_FLOAT32) {
-    made.resize(words.size() / 2);
-    std::memcpy(made.data(), words.data(), words.size() * sizeof(uint16_t));
-    return made;
-  }
-  for (const uint16_t word : words) {
-    const uint32_t wide = uint32_t{word} << 16;
-    float value;
-    std::memcpy(&value, &wide, sizeof value);
-    made.push_back(dtype == FSCCL_FLOAT16 ? half_value(word) : value);
-  }
-  return made;
-}
-
-// All ranks have the same words.
-void expect_alike(const Words& words, const Rank& self) {
-  uint64_t mine = 1;
-  for (const auto& of : words)
-    for (const uint16_t word : of) mine = mix(mine, word);
-  std::vector<uint64_t> all(static_cast<size_t>(self.ranks));
-  ASSERT_OK(fsccl_all_gather(&mine, all.data(), 1, FSCCL_UINT64, self.comm, nullptr, nullptr));
-  for (const uint64_t other : all) ASSERT_EQ(other, mine);
-}
-
-// Each value is as near as the bound allows for the largest of those around it, in whose block it
-// is.
-void expect_near(const Words& exact, const Words& coded, fsccl_dtype_t dtype, double bound) {
-  constexpr size_t kAround = 1024;
-  for (size_t p = 0; p < exact.size(); p++) {
-    const std::vector<float> before = values(exact[p], dtype), after = values(coded[p], dtype);
-    for (size_t at = 0; at < before.size(); at += kAround) {
-      const size_t from = at < kAround ? 0 : at - kAround,
-                   to = std::min(before.size(), at + 2 * kAround);
-      double largest = 0;
-      for (size_t i = from; i < to; i++)
-        largest = std::max(largest, std::fabs(static_cast<double>(before[i])));
-      for (size_t i = at; i < std::min(before.size(), at + kAround); i++)
-        ASSERT_LE(std::fabs(static_cast<double>(before[i]) - static_cast<double>(after[i])),
-                  bound * largest)
-            << "parameter " << p << ", element " << i;
-    }
-  }
-}
 
 void gathers_near(const CodecCase& c, fsccl_codec_kind_t kind, int ranks) {
   run_ranks(ranks,

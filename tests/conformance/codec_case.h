@@ -1,6 +1,8 @@
 // The code that tests of codecs between hosts share: a unit with some parameters, with codecs or
 // without, and how training changes it.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -30,6 +32,7 @@ struct CodecCase {
   fsccl_codec_kind_t sums = FSCCL_CODEC_NONE;  // codec of the reduction
   uint32_t sums_flags = 0;
   fsccl_dtype_t reduce = FSCCL_BFLOAT16;
+  const fsccl_block_codec_t* custom = nullptr;  // the codec of FSCCL_CODEC_CUSTOM
 };
 
 // A matrix that learns, one that is frozen, a small vector, another matrix, and the first one
@@ -60,6 +63,7 @@ class CodecUnit {
     codec.max_relative_error = c.max_relative_error;
     codec.block = c.block;
     codec.audit_every = c.audit_every;
+    codec.custom = c.custom;
     fsccl_codec_t sums = FSCCL_CODEC_INIT;
     sums.kind = c.sums;
     sums.flags = c.sums_flags;
@@ -164,6 +168,65 @@ inline float trained(float value, uint64_t element, int step) {
          4e-5f * (static_cast<float>(mix(element, 1000 + static_cast<uint64_t>(step)) % 2001) /
                       1000.0f -
                   1.0f);
+}
+
+// ---- the parameters of a codec with a loss
+
+using Words = std::vector<std::vector<uint16_t>>;
+
+inline float half_value(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                          : exponent
+                              ? std::ldexp(1024.0f + static_cast<float>(mantissa), exponent - 25)
+                              : std::ldexp(static_cast<float>(mantissa), -24);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+inline std::vector<float> values(const std::vector<uint16_t>& words, fsccl_dtype_t dtype) {
+  std::vector<float> made;
+  if (dtype == FSCCL_FLOAT32) {
+    made.resize(words.size() / 2);
+    std::memcpy(made.data(), words.data(), words.size() * sizeof(uint16_t));
+    return made;
+  }
+  for (const uint16_t word : words) {
+    const uint32_t wide = uint32_t{word} << 16;
+    float value;
+    std::memcpy(&value, &wide, sizeof value);
+    made.push_back(dtype == FSCCL_FLOAT16 ? half_value(word) : value);
+  }
+  return made;
+}
+
+// All ranks have the same words.
+inline void expect_alike(const Words& words, const Rank& self) {
+  uint64_t mine = 1;
+  for (const auto& of : words)
+    for (const uint16_t word : of) mine = mix(mine, word);
+  std::vector<uint64_t> all(static_cast<size_t>(self.ranks));
+  ASSERT_OK(fsccl_all_gather(&mine, all.data(), 1, FSCCL_UINT64, self.comm, nullptr, nullptr));
+  for (const uint64_t other : all) ASSERT_EQ(other, mine);
+}
+
+// Each value is as near as the bound allows for the largest of those around it, in whose block it
+// is.
+inline void expect_near(const Words& exact, const Words& coded, fsccl_dtype_t dtype, double bound) {
+  constexpr size_t kAround = 1024;
+  for (size_t p = 0; p < exact.size(); p++) {
+    const std::vector<float> before = values(exact[p], dtype), after = values(coded[p], dtype);
+    for (size_t at = 0; at < before.size(); at += kAround) {
+      const size_t from = at < kAround ? 0 : at - kAround,
+                   to = std::min(before.size(), at + 2 * kAround);
+      double largest = 0;
+      for (size_t i = from; i < to; i++)
+        largest = std::max(largest, std::fabs(static_cast<double>(before[i])));
+      for (size_t i = at; i < std::min(before.size(), at + kAround); i++)
+        ASSERT_LE(std::fabs(static_cast<double>(before[i]) - static_cast<double>(after[i])),
+                  bound * largest)
+            << "parameter " << p << ", element " << i;
+    }
+  }
 }
 
 }  // namespace fsccl::testing

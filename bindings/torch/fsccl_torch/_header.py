@@ -15,6 +15,7 @@ from ctypes import (
     c_char,
     c_char_p,
     c_double,
+    c_float,
     c_int,
     c_int32,
     c_int64,
@@ -132,6 +133,7 @@ CODEC_INT8 = 3
 CODEC_MXFP8 = 4
 CODEC_BF16 = 5
 CODEC_INT4 = 6
+CODEC_CUSTOM = 7
 CODEC_BETWEEN_HOSTS = 0
 ALL_RANKS = -1
 PEER_ALIVE = 0
@@ -259,6 +261,22 @@ class Param(Struct):
     _initial_ = {'dtype': 10, 'tied_to': -1}
 
 
+class BlockCodec(Sized):
+    version: int
+    name: bytes | None
+    context: int | None
+    bound: float
+    bytes: Any
+    encode: Any
+    decode: Any
+    _fields_ = [
+        ('size', c_size_t), ('version', c_uint32), ('name', c_char_p), ('context', c_void_p),
+        ('bound', c_double), ('bytes', CFUNCTYPE(c_size_t, c_void_p, c_size_t)),
+        ('encode', CFUNCTYPE(None, c_void_p, POINTER(c_float), c_size_t, c_void_p)),
+        ('decode', CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, POINTER(c_float))),
+    ]
+
+
 class Codec(Sized):
     kind: int
     scope: int
@@ -266,9 +284,11 @@ class Codec(Sized):
     max_relative_error: float
     block: int
     audit_every: int
+    custom: Any
     _fields_ = [
         ('size', c_size_t), ('kind', c_int), ('scope', c_int), ('flags', c_uint32),
         ('max_relative_error', c_double), ('block', c_uint32), ('audit_every', c_uint32),
+        ('custom', POINTER(BlockCodec)),
     ]
 
 
@@ -498,6 +518,8 @@ class CodecReport(Sized):
     reduce_plain_bytes: int
     reduce_sent_bytes: int
     reduce_state_bytes: int
+    gather_codec: bytes | None
+    reduce_codec: bytes | None
     _fields_ = [
         ('size', c_size_t), ('gathers', c_uint64), ('coded', c_uint64), ('plain', c_uint64),
         ('declined', c_uint64), ('mended', c_uint64), ('plain_bytes', c_uint64),
@@ -506,7 +528,7 @@ class CodecReport(Sized):
         ('exact_blocks', c_uint64), ('audited_blocks', c_uint64), ('beyond_bound', c_uint64),
         ('max_error', c_double), ('bound', c_double), ('reductions', c_uint64),
         ('reduce_plain_bytes', c_uint64), ('reduce_sent_bytes', c_uint64),
-        ('reduce_state_bytes', c_uint64),
+        ('reduce_state_bytes', c_uint64), ('gather_codec', c_char_p), ('reduce_codec', c_char_p),
     ]
 
 

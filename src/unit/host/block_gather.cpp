@@ -34,12 +34,22 @@ uint64_t BlockGather::exact_bytes(size_t host) const {
 Status BlockGather::place(const std::string& unit) {
   uint64_t received = 0;
   for (size_t host = 0; host < hosts(); host++) received += most_coded(host);
-  figures_.bound = block_bound(form_.kind, FSCCL_FLOAT32);
+  figures_.bound = block_bound(form_, FSCCL_FLOAT32);
   for (const LaneExchange::Range& range : ranges_)
     if (covers(range.dtype))
-      figures_.bound = std::max(figures_.bound, block_bound(form_.kind, range.dtype));
+      figures_.bound = std::max(figures_.bound, block_bound(form_, range.dtype));
   FSCCL_TRY(staging_->reserve(0, received));
   return allocate(std::max<uint64_t>(most_coded(self_), 1), unit);
+}
+
+void BlockGather::count_blocks(const BlocksWritten& sum) {
+  staging_->count_blocks(sum);
+  const std::lock_guard lock(mutex_);
+  figures_.blocks += sum.blocks;
+  figures_.exact_blocks += sum.exact;
+  figures_.audited_blocks += sum.audited;
+  figures_.beyond_bound += sum.beyond;
+  figures_.max_error = std::max(figures_.max_error, static_cast<double>(sum.largest));
 }
 
 uint64_t BlockGather::encode_own() {
@@ -55,33 +65,50 @@ uint64_t BlockGather::encode_own() {
       const BlockAudit audit{spec_.max_relative_error, spec_.audit_every, phase_, room};
       const BlocksWritten made =
           encode_blocks(from, range.dtype, count, form_, audit, out + written);
-      if (!made.bytes) return 0;
-      written += made.bytes;
-      room -= made.bytes - form_.chunk_bytes(count);
-      phase_ += made.blocks;
       sum.blocks += made.blocks;
       sum.exact += made.exact;
       sum.audited += made.audited;
       sum.beyond += made.beyond;
       sum.largest = std::max(sum.largest, made.largest);
+      if (made.overrun)
+        note_overrun(made.overrun);
+      else if (made.beyond && form_.custom)
+        note_beyond_bound(range.dtype, made.worst);
+      if (!broken_.empty()) count_blocks(sum);
+      if (!made.bytes || !broken_.empty()) return 0;
+      written += made.bytes;
+      room -= made.bytes - form_.chunk_bytes(count);
+      phase_ += made.blocks;
       from += count * size;
       left -= count;
     }
   }
-  staging_->count_blocks(sum);
-  const std::lock_guard lock(mutex_);
-  figures_.blocks += sum.blocks;
-  figures_.exact_blocks += sum.exact;
-  figures_.audited_blocks += sum.audited;
-  figures_.beyond_bound += sum.beyond;
-  figures_.max_error = std::max(figures_.max_error, static_cast<double>(sum.largest));
+  count_blocks(sum);
   return written;
+}
+
+void BlockGather::note_overrun(const Overrun& overrun) {
+  const bool encodes = overrun.by == Overrun::By::encode;
+  broken_ = fmt::format(
+      "has custom codec '{}' (version {}), whose {}() wrote {} bytes or more beyond the {} bytes "
+      "of a block of {} elements: correct the codec, or leave it out",
+      form_.custom->name(), form_.custom->version(), encodes ? "encode" : "decode", overrun.beyond,
+      encodes ? form_.custom->bytes(overrun.count) : overrun.count * sizeof(float), overrun.count);
+}
+
+void BlockGather::note_beyond_bound(fsccl_dtype_t dtype, float error) {
+  broken_ = fmt::format(
+      "has custom codec '{}' (version {}), which states a bound of {}, {:.4g} with {}, and has an "
+      "error of {:.4g} in a block: correct its bound, or leave it out",
+      form_.custom->name(), form_.custom->version(), form_.custom->bound(),
+      block_bound(form_, dtype), dtype_name(dtype), error);
 }
 
 Completion BlockGather::start(Operation& op, bool changed) {
   if (!changed && known_) return move(op);
   known_ = false;
   sizes_.mine[0] = encode_own();
+  if (!broken_.empty()) return fail(op, self_, broken_);
   return tell(op, sizes_, [](Operation& told) { return of(told).choose(told); });
 }
 
@@ -106,7 +133,8 @@ Completion BlockGather::decode(Operation& op) {
     const uint64_t bytes = sizes_.all[host];
     const uint8_t* const from = host == self_ ? reinterpret_cast<uint8_t*>(memory_) : in;
     if (bytes && !decode_host(host, from, bytes))
-      return fail(op, host, "brought blocks that are damaged");
+      return broken_.empty() ? fail(op, host, "brought blocks that are damaged")
+                             : fail(op, self_, broken_);
     in += bytes;
   }
   count({sizes_.all[self_] > 0, false, sent_});
@@ -120,7 +148,9 @@ bool BlockGather::decode_host(size_t host, const uint8_t* in, uint64_t size) {
     std::byte* to = slots_[range.slot] + range.offset;
     for (uint64_t left = range.bytes / element; left;) {
       const size_t count = std::min<uint64_t>(left, kBlocksMost);
-      const size_t read = decode_blocks(in, size, to, range.dtype, count, form_);
+      Overrun overrun;
+      const size_t read = decode_blocks(in, size, to, range.dtype, count, form_, &overrun);
+      if (overrun) note_overrun(overrun);
       if (!read) return false;
       in += read;
       size -= read;

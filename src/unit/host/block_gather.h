@@ -6,6 +6,9 @@
 //
 // Only the words decide which of them are sent exactly or plain, and never times. So this codec
 // never declines.
+//
+// A custom codec that writes beyond its size, or whose block is beyond its stated bound, fails the
+// gather on all ranks.
 #pragma once
 #include "codec/blocks.h"
 #include "unit/host/coded_gather.h"
@@ -23,11 +26,15 @@ class BlockGather final : public CodedGather {
   bool covers(fsccl_dtype_t dtype) const override { return blocks_take(dtype); }
 
   static BlockGather& of(Operation& op) { return static_cast<BlockGather&>(owner_of(op)); }
-  uint64_t encode_own();  // returns the coded bytes; 0: the words are sent plain
+  // Returns the coded bytes. 0: the words are sent plain, or broken_ says what the codec did wrong.
+  uint64_t encode_own();
+  void count_blocks(const BlocksWritten& sum);
   Completion choose(Operation& op);
   Completion move(Operation& op);
   Completion decode(Operation& op);
   bool decode_host(size_t host, const uint8_t* in, uint64_t size);
+  void note_beyond_bound(fsccl_dtype_t dtype, float error);
+  void note_overrun(const Overrun& overrun);
   // fixed_bytes() returns the coded bytes of a host's words if none are sent exactly. exact_bytes()
   // returns the most bytes of words that are sent exactly.
   uint64_t fixed_bytes(size_t host) const;
@@ -39,6 +46,7 @@ class BlockGather final : public CodedGather {
   bool known_ = false;
   uint64_t phase_ = 0;  // number of blocks so far; it chooses the audited ones
   uint64_t sent_ = 0;
+  std::string broken_;  // how the custom codec broke its word; empty: it has not
 };
 
 }  // namespace fsccl

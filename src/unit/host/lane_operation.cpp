@@ -82,7 +82,7 @@ Completion LaneOperation::plan_is_over(Operation& op) {
   return Completion::again;
 }
 
-Completion LaneOperation::fail(Operation& op, size_t other, const char* what) const {
+Completion LaneOperation::fail(Operation& op, size_t other, std::string_view what) const {
   Error error;
   error.code = FSCCL_ERR_PROTOCOL;
   error.rank = lane_.engine().known_as(static_cast<int>(self_));

@@ -3,6 +3,7 @@
 // differ between them, so that all make the same choices.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/chain.h"
@@ -44,7 +45,7 @@ class LaneOperation {
 
   // Fails all ranks of the lane with FSCCL_ERR_PROTOCOL. The error says that rank `other` did
   // `what`.
-  Completion fail(Operation& op, size_t other, const char* what) const;
+  Completion fail(Operation& op, size_t other, std::string_view what) const;
 
   Communicator& lane_;
   const size_t self_;

@@ -205,6 +205,8 @@ Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
   if (span_ && span_->coded) span_->coded->report(report);
   if (span_ && span_->coded_sum) span_->coded_sum->report(report);
+  report->gather_codec = spec_.gather_codec.name();
+  report->reduce_codec = spec_.reduce_codec.name();
   return success();
 }
 

@@ -90,7 +90,7 @@ Stored decode(const Encoded& coded, const Stored& like, const BlockForm& form) {
 // The largest error of a block over its bound, and that blocks with what is not finite are the
 // same.
 void expect_within_bound(const Stored& words, const Stored& back, const BlockForm& form) {
-  const double bound = block_bound(form.kind, words.dtype);
+  const double bound = block_bound(form, words.dtype);
   for (size_t at = 0; at < words.count(); at += form.block) {
     const size_t end = std::min(words.count(), at + form.block);
     double largest = 0, error = 0;
@@ -138,7 +138,7 @@ TEST_P(Blocks, KeepTheirBound) {
           EXPECT_EQ(coded.written.exact, 0u);
           EXPECT_EQ(coded.bytes.size(), form(block).chunk_bytes(count));
         }
-        EXPECT_LE(coded.written.largest, block_bound(form().kind, dtype()));
+        EXPECT_LE(coded.written.largest, block_bound(form(), dtype()));
         expect_within_bound(words, decode(coded, words, form(block)), form(block));
       }
 }
@@ -185,7 +185,7 @@ TEST_P(Blocks, WhoseErrorIsTooLargeGoExactly) {
   for (size_t i = 0; i < words.count(); i++) words.set(i, normal(random));
   for (size_t i = 0; i < form().block; i++)
     words.set(i, i % 2 ? 2.0f : -2.0f);  // coded as they are
-  const double least = 1e-3 * block_bound(form().kind, dtype());
+  const double least = 1e-3 * block_bound(form(), dtype());
   const Encoded coded = encode(words, form(), {.most_error = least});
   EXPECT_EQ(coded.written.audited, 64u);
   EXPECT_EQ(coded.written.exact, 63u);

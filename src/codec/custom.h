@@ -1,0 +1,63 @@
+// A program's own block codec: a checked copy of its table of functions (fsccl_block_codec_t).
+// Its functions are not trusted. They get copies of what they read and memory of ours for what they
+// write; bytes behind that memory show whether they wrote beyond its end.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "fsccl/codec.h"
+
+namespace fsccl {
+
+// The first write of a codec beyond the memory that it was given.
+struct Overrun {
+  enum class By : uint8_t { nobody, encode, decode };
+  By by = By::nobody;
+  uint32_t count = 0;   // elements of the block
+  uint32_t beyond = 0;  // bytes from the end to the last byte that was seen to be overwritten
+  explicit operator bool() const { return by != By::nobody; }
+};
+
+class CustomCodec {
+ public:
+  // Copies the table, for blocks of `block` elements. FSCCL_ERR_INVALID_ARGUMENT says what is wrong
+  // with it.
+  static Result<std::shared_ptr<const CustomCodec>> make(const fsccl_block_codec_t* given,
+                                                         uint32_t block);
+
+  const std::string& name() const { return name_; }
+  uint32_t version() const { return table_.version; }
+  double bound() const { return table_.bound; }
+  uint32_t block() const { return static_cast<uint32_t>(bytes_.size() - 1); }
+  // Bytes of an encoded block of 1 .. block() elements.
+  size_t bytes(size_t count) const { return bytes_[count]; }
+  uint64_t hash() const;  // hash of all that the ranks must have alike
+
+  // Encode and decode one block. Each returns the bytes beyond the end of `out` or of `elements`
+  // that the codec was seen to overwrite, in memory of ours: 0 if it kept to its size.
+  size_t encode(const float* elements, size_t count, uint8_t* out) const;
+  size_t decode(const uint8_t* in, size_t count, float* elements) const;
+
+ private:
+  CustomCodec(const fsccl_block_codec_t& table, uint32_t block);
+
+  fsccl_block_codec_t table_;
+  std::string name_;
+  std::vector<uint32_t> bytes_;  // by the number of elements, 0 .. block
+};
+
+// A codec of a unit of this process, for fsccl_explain.
+struct CustomCodecInUse {
+  std::string name;
+  uint32_t version = 0, block = 0, bytes = 0;  // bytes of a whole block
+  double bound = 0;
+  bool operator==(const CustomCodecInUse&) const = default;
+};
+// Each once, in the order of their creation. Any thread.
+std::vector<CustomCodecInUse> custom_codecs_in_use();
+
+}  // namespace fsccl

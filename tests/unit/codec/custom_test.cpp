@@ -1,0 +1,254 @@
+// Codecs of a program: tables that are refused, blocks within their bound, blocks that go exactly,
+// and codecs that break their word.
+#include "codec/custom.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "codec/blocks.h"
+#include "examples/float12.h"
+#include "tests/unit/codec/words.h"
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+using Floats = std::vector<float>;
+
+std::shared_ptr<const CustomCodec> codec_of(const fsccl_block_codec_t& table,
+                                            uint32_t block = 128) {
+  auto made = CustomCodec::make(&table, block);
+  EXPECT_TRUE(made.ok()) << made.status().text();
+  return made.take();
+}
+
+Floats normal_floats(size_t count) {
+  Random random(11);
+  std::normal_distribution<float> normal(0, 0.02f);
+  Floats made(count);
+  for (float& one : made) one = normal(random);
+  return made;
+}
+
+struct CustomChunk {
+  std::vector<uint8_t> bytes;
+  BlocksWritten written;
+};
+CustomChunk encode_floats(const Floats& from, const BlockForm& form, BlockAudit audit) {
+  audit.room = from.size() * sizeof(float);
+  CustomChunk made;
+  made.bytes.resize(form.chunk_bytes(from.size()) + audit.room);
+  made.written =
+      encode_blocks(from.data(), FSCCL_FLOAT32, from.size(), form, audit, made.bytes.data());
+  EXPECT_LE(made.written.bytes, made.bytes.size());
+  made.bytes.resize(made.written.bytes);
+  return made;
+}
+
+TEST(CustomCodec, TablesThatCannotBeAreRefused) {
+  const auto expect_refused = [](const fsccl_block_codec_t* table, const char* why) {
+    const auto made = CustomCodec::make(table, 128);
+    ASSERT_FALSE(made.ok()) << why;
+    EXPECT_EQ(made.status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+    EXPECT_THAT(made.status().text(), HasSubstr(why));
+  };
+  const auto with = [&](const auto& change, const char* why) {
+    fsccl_block_codec_t table = kFloat12;
+    change(table);
+    expect_refused(&table, why);
+  };
+  expect_refused(nullptr, "needs a table");
+  with([](auto& table) { table.size = 0; }, "FSCCL_BLOCK_CODEC_INIT");
+  with([](auto& table) { table.size -= sizeof(void*); }, "FSCCL_BLOCK_CODEC_INIT");
+  with([](auto& table) { table.size += 1; }, "FSCCL_BLOCK_CODEC_INIT");
+  with([](auto& table) { table.name = nullptr; }, "no name of 1 to 31");
+  with([](auto& table) { table.name = ""; }, "no name of 1 to 31");
+  with([](auto& table) { table.name = "Of 12 bits"; }, "no name of 1 to 31");
+  with([](auto& table) { table.name = "a-name-of-thirty-two-characters-"; }, "no name of 1 to 31");
+  with([](auto& table) { table.name = "int8"; }, "built-in");
+  with([](auto& table) { table.bytes = nullptr; }, "no bytes()");
+  with([](auto& table) { table.encode = nullptr; }, "no encode()");
+  with([](auto& table) { table.decode = nullptr; }, "no decode()");
+  for (const double bound : {0.0, -0.5, 1.5, static_cast<double>(NAN)})
+    with([&](auto& table) { table.bound = bound; }, "above 0 and at most 1");
+  with([](auto& table) { table.bytes = [](void*, size_t) { return size_t{0}; }; },
+       "0 bytes for a block of 1 elements");
+  with([](auto& table) { table.bytes = [](void*, size_t count) { return count * 5; }; },
+       "325 bytes for a block of 65 elements");
+  with([](auto& table) { table.bytes = [](void*, size_t) { return ~size_t{0}; }; }, "1 to 68");
+  fsccl_block_codec_t longer[2] = {kFloat12, kFloat12};
+  longer[0].size = sizeof longer;  // a table of a later header
+  EXPECT_TRUE(CustomCodec::make(longer, 128).ok());
+}
+
+TEST(CustomCodec, WhatRanksCompareIsInTheHash) {
+  const uint64_t hash = codec_of(kFloat12)->hash();
+  EXPECT_EQ(hash, codec_of(kFloat12)->hash());
+  const auto expect_other = [&](const auto& change) {
+    fsccl_block_codec_t table = kFloat12;
+    change(table);
+    EXPECT_NE(codec_of(table)->hash(), hash);
+  };
+  expect_other([](auto& table) { table.name = "float13"; });
+  expect_other([](auto& table) { table.version++; });
+  expect_other([](auto& table) { table.bound *= 2; });
+  expect_other([](auto& table) {
+    table.bytes = [](void*, size_t count) { return (3 * count + 1) / 2 + (count == 5); };
+  });
+  EXPECT_NE(codec_of(kFloat12, 64)->hash(), hash);
+}
+
+TEST(CustomCodec, BlocksKeepTheBound) {
+  for (const uint32_t block : {32u, 128u, 1024u})
+    for (const size_t count : {size_t{1}, size_t{31}, size_t{127}, size_t{4097}, kBlocksMost}) {
+      const auto codec = codec_of(kFloat12, block);
+      const BlockForm form{BlockKind::custom, block, codec.get()};
+      Floats words = normal_floats(count);
+      if (count > 4000) words[2000] = NAN;
+      std::fill_n(words.begin(), std::min<size_t>(count, block), 0.0f);
+      const CustomChunk coded = encode_floats(words, form, {.every = 1});
+      EXPECT_EQ(coded.written.blocks, form.blocks(count));
+      EXPECT_EQ(coded.written.exact, count > 4000);
+      EXPECT_EQ(coded.written.audited, coded.written.blocks - coded.written.exact);
+      EXPECT_EQ(coded.written.beyond, 0u);
+      EXPECT_FALSE(coded.written.overrun);
+      EXPECT_LE(coded.written.largest, 1.0f / 16);
+      Floats back(count);
+      ASSERT_EQ(decode_blocks(coded.bytes.data(), coded.bytes.size(), back.data(), FSCCL_FLOAT32,
+                              count, form),
+                coded.bytes.size());
+      for (size_t i = 0; i < count; i++)
+        ASSERT_TRUE(std::fabs(words[i] - back[i]) <= std::fabs(words[i]) / 16 ||
+                    std::isnan(words[i]))
+            << i;
+      if (count > 4000) {
+        const size_t first = 2000 / block * block, in_block = std::min<size_t>(block, 2000 - first);
+        EXPECT_EQ(std::memcmp(&words[first], &back[first], in_block * sizeof(float)), 0);
+      }
+      std::vector<uint8_t> wrong = coded.bytes;
+      wrong[wrong.size() / 2] ^= 1;
+      EXPECT_EQ(decode_blocks(wrong.data(), wrong.size(), back.data(), FSCCL_FLOAT32, count, form),
+                0u);
+    }
+}
+
+TEST(CustomCodec, BlocksBeyondWhatIsAskedGoExactly) {
+  const auto codec = codec_of(kFloat12);
+  const BlockForm form{BlockKind::custom, 128, codec.get()};
+  const Floats words = normal_floats(1280);
+  const CustomChunk coded = encode_floats(words, form, {.most_error = 1e-4});
+  EXPECT_EQ(coded.written.exact, 10u);
+  EXPECT_EQ(coded.written.beyond, 0u);
+  Floats back(words.size());
+  ASSERT_TRUE(decode_blocks(coded.bytes.data(), coded.bytes.size(), back.data(), FSCCL_FLOAT32,
+                            words.size(), form));
+  EXPECT_EQ(back, words);
+}
+
+// A table whose functions do what a test says, beside what those of kFloat12 do.
+struct Liar {
+  fsccl_block_codec_t table = kFloat12;
+  ptrdiff_t beyond = 0;          // byte that encode() writes behind its block; 0: none
+  ptrdiff_t decoded_beyond = 0;  // the same of decode()
+  float adds = 0;                // to each element that decode() gives
+  float spoils = 0;              // instead of each element that encode() was given
+  int encodes = 0;
+
+  Liar() {
+    table.context = this;
+    table.encode = [](void* context, const float* elements, size_t count, void* out) {
+      auto& self = *static_cast<Liar*>(context);
+      self.encodes++;
+      kFloat12.encode(nullptr, elements, count, out);
+      if (self.beyond)
+        static_cast<uint8_t*>(
+            out)[static_cast<ptrdiff_t>(kFloat12.bytes(nullptr, count)) + self.beyond - 1] ^= 1;
+      if (self.spoils != 0) {
+        std::memset(out, 0, kFloat12.bytes(nullptr, count));
+        for (size_t i = 0; i < count; i++) const_cast<float*>(elements)[i] = 0;
+      }
+    };
+    table.decode = [](void* context, const void* in, size_t count, float* elements) {
+      const auto& self = *static_cast<Liar*>(context);
+      kFloat12.decode(nullptr, in, count, elements);
+      for (size_t i = 0; i < count; i++) elements[i] += self.adds;
+      if (self.decoded_beyond)
+        reinterpret_cast<uint8_t*>(elements + count)[self.decoded_beyond - 1] ^= 1;
+    };
+  }
+};
+
+TEST(CustomCodec, AMeasuredErrorBeyondTheBoundIsTold) {
+  const Floats words = normal_floats(1280);
+  for (const float adds : {0.5f, INFINITY, NAN}) {
+    Liar liar;
+    liar.adds = adds;
+    const auto codec = codec_of(liar.table);
+    const BlockForm form{BlockKind::custom, 128, codec.get()};
+    const CustomChunk coded = encode_floats(words, form, {.every = 5});
+    EXPECT_EQ(coded.written.beyond, 2u);
+    EXPECT_EQ(coded.written.exact, 2u);
+    EXPECT_GT(coded.written.worst, 1.0f);
+    EXPECT_EQ(std::isinf(coded.written.worst), adds != 0.5f);
+    EXPECT_EQ(encode_floats(Floats(128, 0.0f), form, {.every = 1}).written.beyond, 1u)
+        << "of zeros";
+  }
+}
+
+// A codec that changes what it is to encode, so that it seems to have kept it, does not deceive the
+// measurement.
+TEST(CustomCodec, ItsInputIsACopy) {
+  Liar liar;
+  liar.spoils = 1;
+  const auto codec = codec_of(liar.table);
+  const Floats words = normal_floats(128);
+  const CustomChunk coded =
+      encode_floats(words, {BlockKind::custom, 128, codec.get()}, {.every = 1});
+  EXPECT_EQ(coded.written.beyond, 1u);
+  EXPECT_EQ(words, normal_floats(128));
+}
+
+TEST(CustomCodec, AWriteBeyondItsSizeIsTold) {
+  const Floats words = normal_floats(1280 + 7);
+  for (const ptrdiff_t beyond : {1, 2, 64, 256}) {
+    Liar liar;
+    liar.beyond = beyond;
+    const auto codec = codec_of(liar.table);
+    const BlockForm form{BlockKind::custom, 128, codec.get()};
+    const CustomChunk coded = encode_floats(words, form, {});
+    EXPECT_EQ(coded.written.overrun.by, Overrun::By::encode);
+    EXPECT_EQ(coded.written.overrun.beyond, beyond);
+    EXPECT_EQ(coded.written.overrun.count, 128u);
+    EXPECT_EQ(coded.written.bytes, 0u);
+    EXPECT_EQ(liar.encodes, 1) << "it was called again";
+
+    liar.beyond = 0;
+    const CustomChunk good = encode_floats(words, form, {.every = 0});
+    ASSERT_TRUE(good.written.bytes);
+    liar.decoded_beyond = beyond;
+    Floats back(words.size());
+    Overrun overrun;
+    EXPECT_EQ(decode_blocks(good.bytes.data(), good.bytes.size(), back.data(), FSCCL_FLOAT32,
+                            back.size(), form, &overrun),
+              0u);
+    EXPECT_EQ(overrun.by, Overrun::By::decode);
+    EXPECT_EQ(overrun.beyond, beyond);
+    EXPECT_EQ(encode_floats(words, form, {.every = 1}).written.overrun.by, Overrun::By::decode);
+  }
+}
+
+TEST(CustomCodec, ThoseInUseAreListedOnce) {
+  EXPECT_TRUE(custom_codecs_in_use().empty());
+  const auto one = codec_of(kFloat12), same = codec_of(kFloat12), other = codec_of(kFloat12, 32);
+  const std::vector<CustomCodecInUse> found = custom_codecs_in_use();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name, "float12");
+  EXPECT_EQ(found[0].bytes, 192u);
+  EXPECT_EQ(found[1].block, 32u);
+}
+
+}  // namespace
+}  // namespace fsccl
