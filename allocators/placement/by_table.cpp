@@ -12,8 +12,8 @@
 namespace fsccl {
 
 // Notes what the step before gave back in this row and in later ones, if that step went by the
-// active table. What the present step gave back in earlier rows has higher positions, so it is
-// noted afterwards.
+// active table. The give-backs of the present step in earlier rows have higher positions, so they
+// are noted afterwards.
 void CollectiveRegion::note_table_before(size_t row) {
   if (!std::exchange(table_before_, false)) return;
   for (; row < table_.size(); ++row) note_row(row);

@@ -38,8 +38,8 @@ struct Finish {
   double scale = 1, divisor = 1;
 };
 // Returns the expected gradient of one element. It sums the contributions of each group, then the
-// groups' sums, in fp32, or in fp64 if one of the dtypes is fp64. Then it finishes the sum, and adds
-// `*before` if there is one. The result is not yet rounded to `to`.
+// groups' sums, in fp32, or in fp64 if one of the dtypes is fp64. Then it finishes the sum, and
+// adds `*before` if there is one. The result is not yet rounded to `to`.
 double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to,
                           const std::vector<std::vector<double>>& groups, const Finish& finish,
                           const double* before);
