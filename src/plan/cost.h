@@ -35,7 +35,6 @@ struct Costs {
   // not 0, because a signal is a message.
   double message = 0;
   // The copy from a buffer to a slot, and the copy from there to a buffer of another core.
-  // the copy from a buffer to a slot, and the copy from there to a buffer of another core
   Cost slot_cached{{60, 250, 11000}};
   Cost slot_streaming{{400, 700, 18000}};  // the same with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // a read of a peer's private memory by the system
