@@ -167,8 +167,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status watch_datagrams();
   void on_datagrams();
   void begin_watch(int rank);  // over a new link
-  void end_watch(int rank);
-  void lose_unreachable(int rank);
+  void end_watch(const LostRank& lost);
+  void lose_unreachable(int rank, bool host_lost);
   void end_beats();
   int32_t beating_thread(int rank) const;
   void deliver_lives();

@@ -118,7 +118,7 @@ class TreeJob::Beats final : public Senses {
     return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns;
   }
   void send_beats(bool beats, int64_t now);
-  void lose_host(int32_t rank, int64_t now);
+  void lose_host(int32_t rank);
 
   TreeJob& job_;
   const HeartbeatTimes times_;
@@ -220,7 +220,7 @@ int64_t TreeJob::Beats::beat() {
   }
   const Heart::Findings findings = heart.look(now, *this);
   look_ns_ = findings.next_ns;
-  for (const int32_t rank : findings.cut_off) lose_host(rank, now);
+  for (const int32_t rank : findings.cut_off) lose_host(rank);
   for (const int32_t rank : findings.left)
     if (leaving(rank, now) == Leaving::long_ago) job_.lose({rank, true}, nullptr);
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
@@ -230,11 +230,8 @@ int64_t TreeJob::Beats::beat() {
   return std::max<int64_t>(std::min(due_ns_, look_ns_) - now_ns(), 0);
 }
 
-void TreeJob::Beats::lose_host(int32_t rank, int64_t now) {
-  for (const int32_t other : where_.mates(rank)) {
-    heart.lost(other, true, now);
-    job_.lose({other, false}, nullptr);
-  }
+void TreeJob::Beats::lose_host(int32_t rank) {
+  for (const int32_t other : where_.mates(rank)) job_.lose({other, false, true}, nullptr);
 }
 
 Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
@@ -407,15 +404,15 @@ void TreeJob::begin_watch(int rank) {
   if (beats_) beats_->greet(rank);
 }
 
-void TreeJob::end_watch(int rank) {
-  if (beats_) beats_->heart.lost(rank, false, now_ns());
+void TreeJob::end_watch(const LostRank& lost) {
+  if (beats_) beats_->heart.lost(lost.rank, lost.host_lost, now_ns());
 }
 
 // Reports a rank that cannot be reached any more as lost.
-void TreeJob::lose_unreachable(int rank) {
+void TreeJob::lose_unreachable(int rank, bool host_lost) {
   const Beats::Leaving leaving = beats_ ? beats_->leaving(rank, now_ns()) : Beats::Leaving::no;
   if (leaving != Beats::Leaving::just_now)
-    lose({rank, leaving == Beats::Leaving::long_ago}, nullptr);
+    lose({rank, leaving == Beats::Leaving::long_ago, host_lost}, nullptr);
 }
 
 // Whoever cannot be told, because those between have left before, sees it after a while.

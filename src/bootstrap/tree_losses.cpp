@@ -48,7 +48,7 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
     fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank)
                  .with_peer(config_.rank, lost.rank),
              from);
-  end_watch(lost.rank);
+  end_watch(lost);
   if (lost.left) {
     leavers_.push_back(lost);
     if (leavers_due_ns_ == INT64_MAX) leavers_due_ns_ = now_ns() + kLeaverDelayNs;

@@ -185,7 +185,7 @@ void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
   if (reached != Reached::nobody && reached != Reached::unreachable &&
       attempt.closed <= kClosedDoors)
     return;
-  job_.lose_unreachable(rank);
+  job_.lose_unreachable(rank, reached == Reached::unreachable);
   Reactor::instance().kick();  // losses are told from the service thread
 }
 
@@ -280,7 +280,8 @@ Status TreeJob::add_mended(LinkPtr link) {
     if (const std::vector<Vote> votes = membership.all(); !votes.empty())
       send(*link, FrameType::kVotes, encode_votes(votes));
   std::vector<LostRank> losses;
-  for (const auto& [rank, left] : lost_) losses.push_back({rank, left});
+  for (const auto& [rank, left] : lost_)
+    losses.push_back({rank, left, beats_ && beats_->heart.life(rank, now_ns()).host_lost});
   if (!losses.empty()) send(*link, FrameType::kLoss, encode_losses(losses));
   undo.keep();
   changed_.notify_all();

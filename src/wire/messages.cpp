@@ -138,9 +138,13 @@ Result<Gathered> decode_gathered(ByteView payload) {
   return message;
 }
 
+// How a rank was lost, as the wire has it.
+constexpr uint8_t kDied = 0, kLeft = 1, kHostLost = 2;
+
 Bytes encode_losses(const std::vector<LostRank>& losses) {
   ByteWriter writer(losses.size() * 5);
-  for (const LostRank& lost : losses) writer.put(lost.rank).put(static_cast<uint8_t>(lost.left));
+  for (const LostRank& lost : losses)
+    writer.put(lost.rank).put(lost.left ? kLeft : lost.host_lost ? kHostLost : kDied);
   return writer.take();
 }
 
@@ -151,9 +155,10 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks) {
   while (reader.left() > 0 && reader.good()) {
     LostRank lost;
     lost.rank = reader.get<int32_t>();
-    const auto left = reader.get<uint8_t>();
-    lost.left = left == 1;
-    if (!in_range(lost.rank, ranks) || left > 1) return bad_payload("Loss");
+    const auto how = reader.get<uint8_t>();
+    lost.left = how == kLeft;
+    lost.host_lost = how == kHostLost;
+    if (!in_range(lost.rank, ranks) || how > kHostLost) return bad_payload("Loss");
     losses.push_back(lost);
   }
   if (!reader.finished()) return bad_payload("Loss");

@@ -80,6 +80,7 @@ Result<Gathered> decode_gathered(ByteView payload);
 struct LostRank {
   int32_t rank = -1;
   bool left = false;
+  bool host_lost = false;  // its host does not answer; the rank has not left then
 };
 Bytes encode_losses(const std::vector<LostRank>& losses);
 Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);

@@ -147,11 +147,13 @@ TEST(Messages, Gather) {
 
 TEST(Messages, LossesSilenceAndTags) {
   const Result<std::vector<LostRank>> losses =
-      decode_losses(encode_losses({{3, true}, {1, false}}), kRanks);
+      decode_losses(encode_losses({{3, true}, {1, false}, {2, false, true}}), kRanks);
   ASSERT_TRUE(losses.ok());
-  ASSERT_EQ(losses.value().size(), 2u);
-  EXPECT_TRUE(losses.value()[0].left);
-  EXPECT_FALSE(losses.value()[1].left);
+  ASSERT_EQ(losses.value().size(), 3u);
+  EXPECT_TRUE(losses.value()[0].left && !losses.value()[0].host_lost);
+  EXPECT_TRUE(!losses.value()[1].left && !losses.value()[1].host_lost);
+  EXPECT_TRUE(!losses.value()[2].left && losses.value()[2].host_lost);
+  EXPECT_FALSE(decode_losses(ByteWriter().put(int32_t{1}).put(uint8_t{3}).take(), kRanks).ok());
   EXPECT_FALSE(decode_losses(encode_losses({{5, true}}), kRanks).ok());
   EXPECT_FALSE(decode_losses(Bytes(5 * (kRanks + 1)), kRanks).ok());
   const Result<std::vector<Silent>> silent =
