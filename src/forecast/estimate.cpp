@@ -17,7 +17,8 @@ bool is_experts(const ModelParam& param) { return param.shape.dims.size() == 3; 
 bool is_attention_output(const ModelParam& param) {
   return contains(param.name, {"o_proj", "out_proj", "attention.wo", "attn.c_proj"});
 }
-// A table that nothing else of its size stands beside is also the head.
+// Returns true if the matrix is the head. A table of embeddings is the head as well if the unit has
+// no other matrix of its size.
 bool is_head(const ModelUnit& unit, const ModelParam& param) {
   if (!is_matrix(param) || unit.is_layer()) return false;
   if (!is_table(param)) return true;
@@ -69,8 +70,8 @@ double activations_of(const ModelUnit& unit, int per_token) {
   return kept + 2 * kHalf * widest;
 }
 
-// The narrowest side that matrices of the unit have in common with what comes before: the width of
-// the model.
+// Returns the width of the model if the unit is a layer: the last dimension of its first matrix or
+// list of matrices. Returns 0 if it is not.
 double width_of(const ModelUnit& unit) {
   double width = 0;
   for (const ModelParam& param : unit.params)
@@ -91,7 +92,7 @@ Status estimate_missing(Model* model, int experts_per_token) {
                   "\"forward_flops\" and \"activation_bytes\" of the unit",
                   model->name, unit.name);
     model->estimated |= unit.forward_flops < 0 || unit.activation_bytes < 0;
-    // A model that gives a number of operations gives all of them.
+    // A model that states a number of operations states all of them.
     if (unit.forward_flops_per_context < 0)
       unit.forward_flops_per_context = unit.forward_flops < 0 ? flops_per_context(unit) : 0;
     if (unit.forward_flops < 0) unit.forward_flops = flops_of(unit, experts_per_token);

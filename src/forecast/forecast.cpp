@@ -96,7 +96,7 @@ Timeline Forecaster::timeline(const Forecast& forecast, const std::vector<UnitTi
                        static_cast<double>(dtype_size(forecast.setup.shard));
   const double optimizer = machine_.memory_gb_per_s > 0
                                ? shard * forecast.setup.optimizer_touches / machine_.memory_gb_per_s
-                               : 0;  // ns: bytes by GB/s
+                               : 0;  // in ns, because it divides bytes by GB/s
   return simulate(forecast.events, units, forecast.kept, forecast.setup.accumulate, machine_.gpu,
                   optimizer);
 }

@@ -1,6 +1,6 @@
-// A forecast of one setup of a model on a machine, and what is kept from one setup to the next:
-// places and prices of the kinds of units, and plans of slots. Nothing is made for each rank: a
-// forecast of 100,000 ranks holds what one of 8 does.
+// A forecast of one setup of a model on a machine. The Forecaster keeps from one setup to the next
+// the layouts and prices of each kind of unit, and the plans of slots. Nothing is made for each
+// rank, so a forecast of 100,000 ranks takes as much memory as one of 8.
 #pragma once
 #include <map>
 #include <string>
@@ -14,20 +14,21 @@ namespace fsccl::forecast {
 struct Forecast {
   StepConfig setup;
   Memory memory;
-  uint64_t memory_limit = 0;  // 0: none is known
+  uint64_t memory_limit = 0;  // 0: no limit is known
   Timeline line;
   Slots slots;
   std::vector<Event> events;
   std::vector<bool> kept;
   std::vector<UnitTimes> units;
-  double within_bytes = 0, between_bytes = 0;  // bytes of a rank in a step
-  double low_ns = 0, high_ns = 0;              // the interval of the step's time
+  // bytes that a rank moves in its host and receives from others, in a step
+  double within_bytes = 0, between_bytes = 0;
+  double low_ns = 0, high_ns = 0;  // the interval of the step's time
 
   bool fits() const { return memory_limit == 0 || memory.total() <= memory_limit; }
   double tokens_per_s_per_rank() const { return setup.tokens() / line.step_ns * 1e9; }
 };
 
-// How far the truth may lie from a forecast, as parts of a time: of computation, and of
+// The possible error of a forecast, as a fraction of the time of computation, and of the time of
 // communication.
 struct Uncertainty {
   double compute = 0.3, communication = 0.3;
@@ -44,8 +45,8 @@ class Forecaster {
 
   Result<Forecast> run(const StepConfig& setup);
   double mfu(const Forecast& forecast) const;
-  // Finds the efficiency with which a measured step takes what it took: the one free parameter.
-  // Computation is then known within `spread`.
+  // Finds the efficiency with which the forecast of a measured step takes the measured time. It is
+  // the one free parameter. The uncertainty of computation is `spread` from then on.
   Status calibrate(const StepConfig& measured, double step_s, double spread,
                    const std::string& source);
 

@@ -41,7 +41,7 @@ class MachineReader : JsonReader {
       return unknown(machine_.name, "how many cores a host has",
                      "give \"cores_per_host\" of 1 or more, or leave it out");
     machine_.ranks_per_host = static_cast<int>(per_host_);
-    // More ranks than cores share them.
+    // If a host has more ranks than cores, the ranks share the cores.
     if (cores_ > 0 && per_host_ > cores_) machine_.ranks_per_core = per_host_ / cores_;
     machine_.flops /= machine_.ranks_per_core;
     if (machine_.ranks_per_host < 1)
@@ -158,7 +158,8 @@ class MachineReader : JsonReader {
     return true;
   }
 
-  // Ranks are on the GPUs of a host where it has some and the device says so, else on its cores.
+  // Takes the links from a topology. Ranks are on the GPUs of a host if it has some and the device
+  // is "gpu", and else on its cores.
   Status from_topology() {
     Result<topo::Topology> loaded =
         topology_ == "here" ? Result<topo::Topology>(topo::discover()) : topo::load_file(topology_);

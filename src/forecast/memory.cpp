@@ -11,8 +11,10 @@ namespace fsccl::forecast {
 namespace {
 
 constexpr uint64_t kCapacity = uint64_t{1} << 60;  // bytes of a region without memory
-constexpr int kSteps = 3;                          // recorded, planned, by the plan
-constexpr uint64_t kParamsPerUnit = 1 << 20;       // parameters of a unit, in keys
+// steps: one is recorded, one is planned, one runs by the plan
+constexpr int kSteps = 3;
+// keys leave room for so many parameters of a unit
+constexpr uint64_t kParamsPerUnit = 1 << 20;
 
 // Takes and gives back slots as a pool does.
 class Rehearsal {
@@ -61,7 +63,7 @@ class Rehearsal {
   const CollectiveRegion& gradients() const { return gradients_; }
 
  private:
-  // Status from a take, whose place nobody needs here.
+  // Returns the status of a take. The place of its slot is not needed.
   static Status status_of(Result<SlotGrant> grant) { return grant.take_status(); }
   struct Region : CollectiveRegion {
     Region() : CollectiveRegion(kCapacity, true) {}
@@ -77,7 +79,7 @@ class Rehearsal {
     const UnitLayout& places = *places_[event.unit];
     const bool one = by_parameter_ && event.param != Event::kAll;
     const uint64_t slot = places.gradients.slots[one ? event.param : 0];
-    // A host's sums lie behind the gradients that they are of.
+    // The sums of a host lie behind the gradients that they sum up.
     const uint64_t extra =
         one ? places.gradient_extra * slot / std::max<uint64_t>(places.gradients.bytes, 1)
             : places.gradient_extra;
@@ -94,7 +96,7 @@ class Rehearsal {
 };
 
 // Returns the bytes of a rank's communicators: its ring in its host's segment, and mirrors of the
-// rings of its lane. Only those slots of a mirror exist that a peer's part of the largest unit
+// rings of its lane. A mirror has only as many slots as the largest part of a unit from a peer
 // fills.
 uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
                          const std::vector<const UnitLayout*>& places) {
@@ -140,7 +142,7 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
     const bool drops = setup.checkpoint && unit.is_layer();
     held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
     made.after.push_back(held);
-    // The backward pass of a checkpointed unit has all of it again.
+    // The backward pass of a checkpointed unit recomputes all of its activations.
     if (drops) working = std::max(working, tokens * unit.activation_bytes);
   }
   made.most = held + working;

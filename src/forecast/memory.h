@@ -1,6 +1,7 @@
-// The most bytes that a rank holds, by owner. Slots are those of the planner that runs in training
-// (allocators/pool): the events of a step go through two of its regions, one for slots that ranks
-// of a host share and one for a rank's own, until they are planned.
+// The largest memory that a rank holds, by owner. The slots are placed by the planner that runs in
+// training (allocators/pool): the events of a step take and give back slots in two of its regions,
+// until these are planned. One region has the slots that the ranks of a host share, the other has a
+// rank's own.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,9 +16,9 @@ struct Memory {
   uint64_t shards = 0, sharded_gradients = 0, optimizer = 0;
   uint64_t parameter_slots = 0;  // a rank's equal part of the slots that its host shares
   uint64_t gradient_slots = 0;
-  // slots of the host, where it shares them; the figure of `fsccl-perf step`
+  // the parameter slots that the ranks of a host share, all of which `fsccl-perf step` counts in
+  // planned_bytes
   uint64_t host_slots = 0;
-  // planned_bytes has all of these
   uint64_t activations = 0, transports = 0, context = 0;
   uint64_t total() const {
     return shards + sharded_gradients + optimizer + parameter_slots + gradient_slots + activations +
@@ -25,10 +26,10 @@ struct Memory {
   }
 };
 
-// A step's slots, in bytes after each event. Either may be the larger part.
+// The slots of a step. `parameters` and `gradients` are the bytes of the two plans.
 struct Slots {
-  uint64_t parameters = 0, gradients = 0;                 // bytes of the plans
-  std::vector<uint64_t> live_parameters, live_gradients;  // after each event
+  uint64_t parameters = 0, gradients = 0;
+  std::vector<uint64_t> live_parameters, live_gradients;  // bytes in use after each event
 };
 Result<Slots> plan_slots_of(const std::vector<Event>& events,
                             const std::vector<const UnitLayout*>& places,
@@ -37,8 +38,8 @@ Result<Slots> plan_slots_of(const std::vector<Event>& events,
 Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
                  const std::vector<const UnitLayout*>& places, const Slots& slots);
 
-// Bytes of activations that are held after the forward pass of units 0 .. u, for each u, and what
-// the backward pass of a unit adds.
+// The bytes of activations that a rank holds after the forward passes of units 0 to u, for each u,
+// and the most that it holds at any time, with what a backward pass adds.
 struct Activations {
   std::vector<double> after;  // by unit
   double most = 0;

@@ -47,7 +47,7 @@ class ModelReader : JsonReader {
     return true;
   }
 
-  // `index` takes the place of {} in the name.
+  // Reads a unit. `index` replaces {} in its name.
   bool unit(const Json& json, const std::string& place, const std::string* index) {
     ModelUnit unit;
     if (!object(json, place,

@@ -28,28 +28,30 @@ struct ModelUnit {
   std::string name;
   std::vector<ModelParam> params;
   double forward_flops = kUnknown;  // operations of a token
-  // operations of a token, for each token of its sequence
+  // operations of a token for each token of its sequence
   double forward_flops_per_context = kUnknown;
-  double activation_bytes = kUnknown;  // bytes of a token, until the unit's backward pass is over
-  double checkpoint_bytes = kUnknown;  // bytes of a token with checkpointing: the input of the unit
+  // bytes that a token needs until the unit's backward pass is over
+  double activation_bytes = kUnknown;
+  double checkpoint_bytes = kUnknown;  // bytes of a token with checkpointing: the unit's input
 
   uint64_t elements() const;
-  bool is_layer() const;  // a component of its name ends in a digit: "layers.3", "layers.3.experts"
+  // true if a component of its name ends in a digit: "layers.3", "layers.3.experts"
+  bool is_layer() const;
   std::vector<ParamShape> shapes() const;
-  bool same_shapes(const ModelUnit& other) const;  // and the same figures per token
+  bool same_shapes(const ModelUnit& other) const;  // compares the figures per token, too
 };
 
 struct Model {
   std::string name;
   std::vector<ModelUnit> units;
-  bool estimated = false;  // some unit did not say what a token takes
+  bool estimated = false;  // some unit did not state the costs of a token
 
   uint64_t elements() const;
   double forward_flops(double sequence) const;  // operations of a token
 };
 
-// `experts_per_token`: of how many experts a token uses the parameters; 0: not said, which is an
-// error for a model with experts that does not give its operations.
+// `experts_per_token` is the number of experts whose parameters a token uses. 0 means that it is
+// not known, which is an error for a model with experts that does not give its operations.
 Result<Model> read_model(const JsonValue& json, int experts_per_token);
 
 }  // namespace fsccl::forecast

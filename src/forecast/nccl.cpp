@@ -8,12 +8,12 @@ namespace fsccl::forecast {
 namespace {
 
 constexpr double kWithinReached = 0.8, kBetweenReached = 0.85;
-constexpr double kPostUs = 1;  // time of a message to a proxy, on Intel
+constexpr double kPostUs = 1;  // time of a message to the proxy, on Intel processors
 
 struct Protocol {
   double base_us, nvlink_us, pcie_us, network_us;
   double share;  // share of the bandwidth
-  double posts;  // messages of a hop
+  double posts;  // messages for each hop
 };
 constexpr std::array kProtocols{Protocol{6.6, 0.6, 1.0, 2.7, 0.5, 1},
                                 Protocol{14, 1.9, 2.5, 4.0, 0.92, 1},
@@ -26,8 +26,8 @@ Carried nccl_price(NcclOp op, double bytes, const Group& group, const Machine& m
   if (group.ranks < 2 || bytes <= 0) return carried;
   const double passes = op == NcclOp::all_reduce ? 2 : 1;
   const double moved = passes * bytes * (group.ranks - 1) / group.ranks;
-  // All ranks of a host use its network, each in the ring of its own group where a group has one
-  // rank a host.
+  // All ranks of a host use its network. If a group has only some ranks of a host, its rings have
+  // their part of it.
   const double network =
       kBetweenReached * machine.between.gb_per_s *
       std::min(1.0, static_cast<double>(group.per_host) / machine.ranks_per_host);

@@ -18,14 +18,15 @@ namespace {
 
 constexpr int kMostFollowed = 128;
 
-// Returns the time of a plan whose steps for each peer are alike, as a function of the ranks.
+// Returns the time of a plan with so many ranks. Its steps for each peer are alike, so the time is
+// linear in the number of ranks.
 double at_scale(int ranks, const std::function<double(int)>& ns) {
   if (ranks <= kMostFollowed) return ns(ranks);
   const double half = ns(kMostFollowed / 2), full = ns(kMostFollowed);
   return full + (full - half) / (kMostFollowed / 2) * (ranks - kMostFollowed);
 }
 
-// The plan of a unit's stage among `ranks` ranks of a host, as two of them carry it out.
+// Returns the price of a unit's stage among `ranks` ranks of a host, from the plans of two of them.
 Carried follow(const std::function<Plan(int)>& make, int ranks, const PassCosts& passes) {
   const std::array<Plan, 2> plans{make(0), make(ranks > 1 ? 1 : 0)};
   Carried carried;
@@ -34,7 +35,7 @@ Carried follow(const std::function<Plan(int)>& make, int ranks, const PassCosts&
   count_bytes(plans[0], &read, &written);
   const Costs costs = passes.of(read, written);
   carried.within_bytes = static_cast<double>(read + written);
-  if (ranks == 1) {  // alone: there is nobody to wait for
+  if (ranks == 1) {  // no peer to wait for
     carried.ns = carried.busy_ns = static_cast<double>(read) * costs.copy_per_byte;
     return carried;
   }
@@ -61,7 +62,7 @@ std::vector<std::vector<int>> each_itself(int ranks) {
   return holds;
 }
 
-// A lane: one rank of each host, whose hosts' other ranks use the network as well.
+// A lane has one rank of each host. The other ranks of the hosts use the network at the same time.
 struct Lane {
   int hosts;
   SelectOptions options;
@@ -71,7 +72,7 @@ struct Lane {
 Lane lane_of(const Group& group, const Machine& machine) {
   Lane lane{group.hosts, {}, lane_slot_bytes(group, machine), machine};
   lane.options.costs = typical_costs(machine.between);
-  // The time of a lane is that of the wire, which does not wait for the cores that ranks share.
+  // A lane takes the time of the wire, which does not wait for the cores that ranks share.
   lane.options.costs.apply_to(true, 1);
   lane.options.host_shape = {group.hosts, 1};
   lane.options = sharing_link(lane.options, machine.ranks_per_host);
@@ -97,9 +98,9 @@ Price price_shape(const Make& make, Shape shape, const Costs& costs) {
   return price(plans, costs, false);
 }
 
-// Adds the work of the processor, where it was measured: a rank sends as many bytes as it receives,
-// and a sum of two operands reads both and writes one. The work goes on while the wire carries
-// other bytes, so the lane takes as long as the longer one of the two.
+// Adds the processor time between hosts if it was measured. A rank sends as many bytes as it
+// receives, and a sum of two operands reads both and writes one. The processor works while the wire
+// carries other bytes, so the lane takes the longer one of the two times.
 Carried with_work(Carried carried, const Lane& lane, bool sums) {
   const Machine& machine = lane.machine;
   if (machine.network_per_byte <= 0) return carried;
@@ -111,7 +112,7 @@ Carried with_work(Carried carried, const Lane& lane, bool sums) {
   return carried;
 }
 
-// `count`: elements of a rank's part.
+// `count` is the number of elements of a rank's part.
 Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dtype) {
   Carried carried;
   if (lane.hosts < 2 || count == 0) return carried;
@@ -131,8 +132,7 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
     carried.how = chosen(lane_shape(lane, lane.hosts, count, dtype)).name;
     return with_work(std::move(carried), lane, !gathers);
   }
-  // A slot that holds a part for each of so many ranks holds the same pieces where it is as much
-  // shorter as they are fewer.
+  // With fewer ranks, a slot that is shorter in proportion holds pieces of the same size.
   const auto smaller = [&](int hosts) {
     Shape shape = lane_shape(lane, hosts, count, dtype);
     const uint64_t room = turn_bytes(lane.slot_bytes, true, lane.hosts) *
@@ -180,8 +180,9 @@ Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const
   return carried;
 }
 
-// The sums of a host, each rank those of its lane. Their steps, one for each piece of each host,
-// are alike, and their bytes are the same however many hosts there are.
+// Returns the price of the sums inside a host, where each rank makes the sums of its lane. These
+// take one step for each piece of each host. The steps are alike, and all together move the same
+// bytes for any number of hosts.
 Carried host_sums(const UnitLayout& places, const StepConfig& setup, const Machine& machine,
                   const Group& group) {
   const auto sums = [&](int hosts) {
@@ -250,7 +251,7 @@ Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Mach
                           const Group& group) {
   Carried carried;
   if (group.ranks < 2 || elements == 0) return carried;
-  if (group.hosts > 1) {  // as a reduce-scatter and an all-gather of the shard among the hosts
+  if (group.hosts > 1) {  // a reduce-scatter and an all-gather of the shard among the hosts
     const uint64_t part =
         (elements + static_cast<uint64_t>(group.ranks) - 1) / static_cast<uint64_t>(group.ranks);
     const Lane lane = lane_of(group, machine);
@@ -289,7 +290,8 @@ Group shard_group(const StepConfig& setup, const Machine& machine) {
   const int shared = setup.shared_by(), per_host = std::min(shared, machine.ranks_per_host);
   return {shared, shared / per_host, per_host};
 }
-// Ranks with one shard each of as many copies: of different hosts, where a copy is a host or more.
+// Returns the group of the ranks that have copies of one shard. If a copy fills a host or more,
+// they are on different hosts.
 Group replica_group(const StepConfig& setup, const Machine& machine) {
   const int copies = setup.ranks / setup.shared_by();
   const int per_host = std::min(
@@ -297,7 +299,7 @@ Group replica_group(const StepConfig& setup, const Machine& machine) {
   return {copies, copies / per_host, per_host};
 }
 
-// A lane is a communicator of its own, whose slots hold at least a line for each of its ranks
+// A lane is a communicator of its own. Its slots hold at least one line for each of its ranks
 // (transports/mirror/channel.cpp).
 uint64_t lane_slot_bytes(const Group& group, const Machine& machine) {
   const auto hosts = static_cast<size_t>(group.hosts);
@@ -329,7 +331,7 @@ Result<UnitLayout> UnitLayout::make(const ModelUnit& unit, const StepConfig& set
 
 UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Machine& machine) {
   const Group group = shard_group(setup, machine), copies = replica_group(setup, machine);
-  // On GPUs the library's plans run within a host, and NCCL carries what goes between hosts.
+  // With GPUs, the library's plans run within a host, and NCCL carries everything else.
   const bool nccl =
       machine.carrier == Carrier::nccl || (machine.gpu && setup.ranks > machine.ranks_per_host);
   const double wire = static_cast<double>(places.elements * dtype_size(setup.wire)),
@@ -344,7 +346,7 @@ UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Ma
   } else {
     found.gather = gather_by_plans(places, setup, machine, group);
     if (group.hosts > 1 && setup.codec_ratio > 1 && setup.codec_gb_per_s > 0) {
-      // the part that its lane brings
+      // A rank decodes the part that its lane brings.
       const double ns = wire / group.per_host / setup.codec_gb_per_s;
       found.gather.ns += ns;
       found.gather.busy_ns += ns;

@@ -224,7 +224,8 @@ void write_search(const std::vector<Choice>& choices, JsonWriter& out) {
   out.end_list();
 }
 
-// In words: what to change so that it fits, if something does.
+// Says in words what to change so that the setup fits, or, if nothing that was tried fits, what
+// takes less memory. The text is empty if the setup fits already.
 std::string advice_of(const Forecast& forecast, const std::vector<Choice>& choices) {
   if (forecast.fits()) return "";
   if (choices.empty() || !choices.front().fits)
@@ -261,7 +262,7 @@ void write_startup(int ranks, const Startup& start, JsonWriter& out) {
            {"time_s", start.ns() * kS}});
 }
 
-// Writes the costs that the figures do not include.
+// Writes which costs the figures leave out.
 void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWriter& out) {
   out.begin_list();
   if (forecaster.model().estimated)
@@ -361,8 +362,8 @@ Status add_extras(const JsonValue& given, Forecaster& forecaster, const Forecast
   return success();
 }
 
-// By what was measured: the communication of a step of just this setup, as fsccl-perf step has it,
-// and then the time of a step.
+// Adapts the forecast to measurements of just this setup: first to the communication that
+// `fsccl-perf step` measures, then to the time of a step.
 Status calibrate(const JsonValue& given, const Document& document, Forecaster& forecaster,
                  StepConfig* setup) {
   if (document.communication_s > 0) {

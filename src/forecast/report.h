@@ -1,4 +1,5 @@
-// A forecast as JSON, from a configuration as JSON (fsccl_forecast() in insight.h says both).
+// Makes a forecast, as JSON, from a configuration in JSON. The comment of fsccl_forecast() in
+// insight.h describes both.
 #pragma once
 #include <string>
 

@@ -24,7 +24,7 @@ class Writer {
     const bool own_head = std::any_of(root.begin() + 1, root.end(), [&](const ModelParam& param) {
       return param.elements == root[0].elements;
     });
-    std::vector<size_t> order;  // the root, the others, the root again, and back
+    std::vector<size_t> order;  // the root, the other units, the root again, and back
     for (size_t u = 0; u < units(); u++) order.push_back(u);
     if (units() > 1 && root.size() > 1) order.push_back(0);
     for (size_t u = units(); u-- > 1;) order.push_back(u);
@@ -51,8 +51,8 @@ class Writer {
   }
 
  private:
-  // Units in the order of a pass; the root is first in the forward and last in the backward one,
-  // where it is there still.
+  // Writes a pass over the units. The root comes first in the forward pass, and last in the
+  // backward pass if it is left until then.
   void pass(int prefetch, bool backward) {
     const auto unit_at = [&](size_t k) { return backward ? units() - 1 - k : k; };
     size_t issued = 0;

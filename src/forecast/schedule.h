@@ -1,10 +1,11 @@
-// The order of what happens in a pass over a micro-batch: the same as fsccl-perf step's
-// (perf/step_schedule.h, which a test holds it against), with the computation between. Forward:
-// every unit is gathered, used and given back; one, the root, stays. Backward, in reverse order: a
-// unit is gathered again, used, its gradients written, its parameters given back, its gradients
-// reduced. `prefetch` units are gathered before the present one is used; with 0 the next one is
-// gathered when the present one is given back. By parameter, backward gives parameters back and
-// reduces gradients one by one, and the root's embedding and head come apart.
+// The order of the events in a pass over a micro-batch. It is that of `fsccl-perf step`
+// (perf/step_schedule.h; a test compares the two), with the computation in between. In the forward
+// pass, every unit is gathered, used and given back, except the root, which stays. In the backward
+// pass, in reverse order, a unit is gathered again and used, its gradients are written, its
+// parameters are given back, and its gradients are reduced. `prefetch` units are gathered before
+// the present one is used; with 0, the next one is gathered when the present one is given back. By
+// parameter, the backward pass gives parameters back and reduces gradients one by one, and the
+// root's embedding and head are handled apart.
 #pragma once
 #include <vector>
 
@@ -16,8 +17,8 @@ enum class EventKind : uint8_t {
   gather,
   wait,
   compute,    // the unit's computation, forward or backward
-  gradients,  // a slot for them is taken; `param` where it is one parameter's
-  give_back,  // the slots of parameters that are still held; `param` where it is one parameter's
+  gradients,  // a slot for gradients is taken; `param` is set if it is that of one parameter
+  give_back,  // slots of parameters are given back: all that are still held, or that of `param`
   reduce,     // a slot of gradients is reduced and given back
 };
 
@@ -31,8 +32,8 @@ struct Event {
 
 std::vector<Event> step_events(const Model& model, int prefetch, bool by_parameter);
 
-// Which units keep their slots from the forward to the backward pass: as many as fit, in order, but
-// for the root.
+// Returns which units keep their slots from the forward to the backward pass. The units are taken
+// in order, each if its slot still fits into `keep_bytes`. The root is not among them.
 std::vector<bool> kept_units(const Model& model, const std::vector<uint64_t>& slot_bytes,
                              uint64_t keep_bytes);
 

@@ -7,7 +7,7 @@
 namespace fsccl::forecast {
 namespace {
 
-// All ranks, one host, a few hosts: those that divide the ranks.
+// Returns the degrees to try: all ranks, one host, and a few hosts, if they divide the ranks.
 std::vector<int> degrees_of(const StepConfig& setup, const Machine& machine) {
   std::set<int> degrees{setup.shared_by(), setup.ranks};
   for (int hosts = 1; hosts <= 64; hosts *= 4) {
@@ -30,7 +30,8 @@ Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machin
   for (const int degree : degrees_of(setup, machine))
     for (const bool checkpoint : {false, true})
       for (const int prefetch : {0, 1, 2})
-        for (const int kept : {0, 2, 4, -1}) {  // quarters of the model; -1: by parameter
+        // The numbers are quarters of the model that are kept; -1 stands for slots by parameter.
+        for (const int kept : {0, 2, 4, -1}) {
           if (kept < 0 && prefetch > 1) continue;
           StepConfig one = setup;
           one.shard_over = degree == setup.ranks ? 0 : degree;
@@ -56,7 +57,8 @@ Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& set
     FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
     choices.push_back(choice_of(forecast));
   }
-  // Times within a thousandth of each other are alike: then the smaller memory is better.
+  // Times that differ by less than about a thousandth count as equal, and the smaller memory is
+  // then better.
   const auto thousandths = [](const Choice& choice) {
     return std::llround(1000 * std::log(choice.step_ns));
   };
@@ -102,7 +104,8 @@ Result<std::vector<ScalePoint>> scaling(Forecaster& forecaster, const StepConfig
     StepConfig one = setup;
     one.ranks = ranks;
     if (one.shard_over > ranks) one.shard_over = 0;
-    if (!check_step_config(one, per_host).ok()) continue;  // the degree does not divide these
+    // The degree does not divide this number of ranks.
+    if (!check_step_config(one, per_host).ok()) continue;
     FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
     points.push_back({ranks, forecast.line.step_ns, forecast.line.exposed_ns,
                       forecast.tokens_per_s_per_rank(), forecast.memory.total()});

@@ -1,5 +1,5 @@
-// Searches for better setups, and answers what-if questions: the forecast of many setups of one
-// model on one machine.
+// Searches for better setups, and answers what-if questions. Both forecast many setups of one model
+// on one machine.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,9 +15,9 @@ struct Choice {
   bool fits = false;
 };
 
-// Degree of sharding, bytes that are kept, prefetch, by parameter, checkpointing, and the codec
-// where the setup names one: those that fit, by the time of their step; then those that do not, by
-// their memory.
+// Varies the degree of sharding, the bytes that are kept, prefetch, slots by parameter,
+// checkpointing, and, if the setup names a codec, its use. The choices that fit come first, by the
+// time of their step. The others follow, by their memory.
 Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup);
 
 struct WhatIf {
@@ -25,11 +25,11 @@ struct WhatIf {
   double step_ns = 0;
   bool fits = true;
 };
-// Network twice and half as fast, one host's link at a quarter (all ranks wait for it), a straggler
-// of 10 %, twice the ranks.
+// Forecasts a network twice and half as fast, one host whose link has a quarter of the speed (all
+// ranks wait for that host), a straggler that is 10 % slower, and twice the ranks.
 Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConfig& setup);
 
-// The step with the same work for each rank on 8 to 100,000 ranks.
+// Forecasts the step on 8 to 100,000 ranks, with the same work for each rank.
 struct ScalePoint {
   int ranks = 0;
   double step_ns = 0, exposed_ns = 0, tokens_per_s_per_rank = 0;

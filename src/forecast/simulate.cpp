@@ -31,8 +31,8 @@ class Simulation {
                 event.backward ? unit.backward_ns + unit.recompute_ns : unit.forward_ns);
         break;
       case EventKind::reduce:
-        // By parameter, the parts of a unit follow each other; each takes as much of the time as it
-        // has of the elements.
+        // By parameter, the parts of a unit follow each other. Each part takes a share of the time
+        // that is its share of the elements.
         last_reduced_ = event.unit;
         issue(Span::Of::reduce, event.unit,
               part(event) * (unit.price.reduce.ns + unit.price.replicas.ns),
@@ -45,7 +45,7 @@ class Simulation {
   }
 
   Timeline finish(double optimizer_ns) {
-    wait(last_reduced_, communication_);  // gradients are all there before the update
+    wait(last_reduced_, communication_);  // the update needs all gradients
     line_.optimizer_ns = optimizer_ns;
     if (optimizer_ns > 0)
       line_.spans.push_back({Span::Of::optimizer, 0, compute_, compute_ + optimizer_ns});

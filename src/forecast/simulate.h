@@ -1,7 +1,7 @@
-// A step as events on two clocks: computation runs in the order of the program, communication in
-// the order in which it is issued, and each waits where the program makes it wait. Work of the
-// plans on a rank's own processor takes its time from the computation where both run on the same
-// processor (CPUs). All ranks are alike, so one stands for all.
+// A step as events on two clocks. Computation runs in the order of the program, communication in
+// the order in which it is issued, and each waits for the other at the points at which the program
+// waits. If a rank's processor also does the work of the plans (on CPUs), this work delays the
+// computation. All ranks are alike, so one stands for all.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace fsccl::forecast {
 
 struct UnitTimes {
   UnitPrice price;
-  double kept_ns = 0;  // time of an unshard whose slot still has its parameters
+  double kept_ns = 0;  // time of an unshard if the slot still has the parameters
   double forward_ns = 0, backward_ns = 0, recompute_ns = 0;
   std::vector<double> param_share;  // share of the unit's elements, by parameter
 };
@@ -33,7 +33,7 @@ struct UnitReport {
 struct Timeline {
   double step_ns = 0, compute_ns = 0, communication_ns = 0, exposed_ns = 0, optimizer_ns = 0;
   std::vector<UnitReport> units;
-  std::vector<Span> spans;       // spans of the first micro-batch, and the optimizer
+  std::vector<Span> spans;       // spans of the first micro-batch, and that of the optimizer
   std::vector<double> event_ns;  // times at which the events of the first micro-batch are over
 };
 

@@ -16,7 +16,7 @@ using fsccl_simulated::StartSetting;
 // In trees of these sizes every rank has 8 children or none.
 constexpr int kOneLevel = 1 + kFanOut, kHalf = 1 + kFanOut + kFanOut * kFanOut / 2;
 static_assert(kSimulatedRanks == 1 + kFanOut + kFanOut * kFanOut);
-constexpr int kPerHost = 8;  // ranks of a simulated host, where there are several
+constexpr int kPerHost = 8;  // ranks of a simulated host, if there are several hosts
 
 int depth_of(int ranks) {
   int depth = 0;
@@ -28,7 +28,7 @@ int children_of(int order, int ranks) {
   return std::clamp(ranks - 1 - order * kFanOut, 0, kFanOut);
 }
 
-// Simulations of one machine with different numbers of ranks.
+// Simulates starts of one machine with different numbers of ranks.
 class Starts {
  public:
   Starts(int ranks, const Machine& machine, double call_ns) {
@@ -52,8 +52,8 @@ class Starts {
   StartSetting setting_;
 };
 
-// The sockets and messages of each kind of rank: of the process where the ranks meet, of the others
-// with most children, and of those without.
+// Sets the sockets and messages of each kind of rank: the process of the rendezvous, the other
+// ranks with the most children, and the ranks without children.
 void add_kinds(const SimulatedStart& start, Startup* made) {
   const auto ranks = static_cast<int>(start.ranks.size());
   made->meeting_sockets = static_cast<int>(start.ranks[0].most_sockets);
@@ -63,7 +63,7 @@ void add_kinds(const SimulatedStart& start, Startup* made) {
     const int children = children_of(one.order, ranks);
     const auto sockets = static_cast<int>(one.most_sockets);
     if (children == 0) made->leaf_sockets = std::max(made->leaf_sockets, sockets);
-    // The first rank of the tree keeps the rendezvous's connection instead of one to a parent.
+    // The first rank of the tree keeps the connection to the rendezvous, and has none to a parent.
     if (one.order == 0 && ranks > kOneLevel) continue;
     if (children < most_children) continue;
     const int before = children > most_children ? 0 : made->inner_sockets;
@@ -102,7 +102,7 @@ Result<Startup> startup_of(int ranks, const Machine& machine, double call_ns) {
   made.rendezvous_ns += more * call_ns *
                         static_cast<double>(start.rendezvous_calls - half.rendezvous_calls) /
                         counted;
-  // The door lets so many visitors in at once.
+  // The rendezvous lets so many visitors in at once.
   made.meeting_sockets += std::min(ranks, static_cast<int>(kMaxVisitors)) - simulated;
   const auto tail = [](const SimulatedStart& one) {
     return static_cast<double>(one.joined_ns - one.registered_ns);

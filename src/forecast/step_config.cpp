@@ -21,11 +21,12 @@ struct Optimizer {
   const char* name;
   double bytes, touches;
 };
-// fp32 states; an update reads parameter, gradient and states, and writes parameter and states.
+// States are in fp32. An update reads parameter, gradient and states, and writes parameter and
+// states.
 constexpr std::array kOptimizers{Optimizer{"adam", 8, 28}, Optimizer{"momentum", 4, 20},
                                  Optimizer{"sgd", 0, 12}, Optimizer{"none", 0, 0}};
 
-// The divisors next to a number that is none.
+// Returns the largest divisor of `of` that is at most `number`.
 int divisor_below(int of, int number) {
   int found = std::min(number, of);
   while (of % found != 0) found--;

@@ -1,5 +1,5 @@
-// The setup of a forecast training step, beside its model and its machine (fsccl_forecast() in
-// insight.h describes the keys).
+// The setup of a training step that is forecast, apart from its model and its machine. The comment
+// of fsccl_forecast() in insight.h describes the keys.
 #pragma once
 #include <string>
 
@@ -12,13 +12,13 @@ namespace fsccl::forecast {
 struct StepConfig {
   int ranks = 1;
   int batch = 1;        // sequences of a rank in a micro-batch
-  int sequence = 2048;  // tokens
-  int accumulate = 1;   // micro-batches of a step
+  int sequence = 2048;  // tokens of a sequence
+  int accumulate = 1;   // micro-batches in a step
   int shard_over = 0;   // ranks that share a copy of the shards; 0: all
   fsccl_dtype_t shard = FSCCL_FLOAT32, wire = FSCCL_BFLOAT16, reduce = FSCCL_BFLOAT16,
                 sharded_grad = FSCCL_FLOAT32;
   std::string compute = "bf16";
-  double optimizer_bytes = 8;  // bytes of state, for each element of a shard
+  double optimizer_bytes = 8;  // bytes of state for each element of a shard
   double optimizer_touches =
       28;  // bytes read and written for each element of a shard by its update
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
@@ -27,11 +27,12 @@ struct StepConfig {
   int prefetch = 1;  // units gathered ahead
   bool by_parameter = false;
   bool checkpoint = false;
-  double codec_ratio = 1;     // by which a codec shortens what gathers move between hosts
-  double codec_gb_per_s = 0;  // at which it codes; 0: it takes no time
+  double codec_ratio = 1;     // factor by which a codec shortens what gathers move between hosts
+  double codec_gb_per_s = 0;  // speed of the codec; 0: it takes no time
   uint64_t memory_limit = 0;  // memory of a rank; 0: the machine's
-  // For what-if, and for the interval.
-  double compute_factor = 1, carry_factor = 1;  // on times of computation, and of communication
+  // Factors on the times of computation and of communication, for what-if questions and for the
+  // interval.
+  double compute_factor = 1, carry_factor = 1;
 
   int shared_by() const { return shard_over > 0 ? shard_over : ranks; }
   double tokens() const {
@@ -39,9 +40,10 @@ struct StepConfig {
   }  // tokens of a rank in a step
 };
 
-// Errors say what is wrong with which key. Keys that are not a step's are the caller's.
+// Errors name the key and say what is wrong with it. Keys that do not belong to a step are left to
+// the caller.
 Status read_step_config(const JsonValue& json, StepConfig* setup);
-// Checks that the ranks and the degree fit the hosts.
+// Checks that the ranks, and the ranks that share a copy, fit the hosts.
 Status check_step_config(const StepConfig& setup, int ranks_per_host);
 
 }  // namespace fsccl::forecast

@@ -1,4 +1,4 @@
-// Stands in for bootstrap/member_info.cpp: what ranks learn of processes and hosts of a simulated
+// Stands in for bootstrap/member_info.cpp: tells a rank of its process and host in a simulated
 // world.
 #include "base/hash.h"
 #include "bootstrap/member_info.h"

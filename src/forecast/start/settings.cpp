@@ -1,5 +1,5 @@
-// Stands in for base/config.cpp: a simulated job has the default of each setting, whatever this
-// process is told.
+// Stands in for base/config.cpp: a simulated job has the default of each setting, whatever the
+// environment of this process says.
 #include "base/config_store.h"
 
 namespace fsccl {

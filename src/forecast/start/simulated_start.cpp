@@ -1,4 +1,4 @@
-// Compiled with -Dfsccl=fsccl_simulated.
+// This file is compiled with -Dfsccl=fsccl_simulated.
 #include "forecast/start/simulated_start.h"
 
 #include <memory>
@@ -18,7 +18,7 @@ using sim::Process;
 
 constexpr int64_t kDeadlineMs = 3'600'000;  // simulated time
 constexpr int64_t kStayNs = 3'600 * sim::kSecond;
-constexpr size_t kRoom = size_t{4} << 20;  // bytes under way of a connection
+constexpr size_t kRoom = size_t{4} << 20;  // bytes that a connection may have under way
 
 sim::StreamWeather weather_of(const StartSetting& setting) {
   sim::StreamWeather weather;
@@ -71,7 +71,7 @@ class Start {
     taken_.rendezvous_calls = processes_[0]->calls();
   }
 
-  // Does what rank 0 does where the environment says at which address the ranks meet.
+  // Opens the rendezvous as rank 0 does if the environment gives its address.
   void open_rendezvous() {
     place_.credentials.mode = AuthMode::kSecret;
     place_.credentials.key = SecretKey::random();
