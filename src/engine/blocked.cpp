@@ -1,5 +1,5 @@
-// The ends of a blocked operation's wait other than its peer: the deadline, the loss of a rank, the
-// failure board; and what an error then says of the ranks that are missing.
+// The events other than the peer's signal that end the wait of a blocked operation: its deadline,
+// the loss of a rank, and a failure on the failure board. Errors list the ranks that are missing.
 #include "bootstrap/job.h"
 #include "engine/engine.h"
 #include "fsccl/insight.h"
@@ -8,17 +8,17 @@
 namespace fsccl {
 namespace {
 
-// A signal of a sender that has left may still be under way: TCP tries again after 0.2, 0.6 and
-// 1.4 s.
+// A signal of a sender that has left may still be under way, because TCP tries again after 0.2, 0.6
+// and 1.4 s.
 constexpr int64_t kUnderWayNs = 2'000'000'000;
-constexpr int64_t kLongestLookNs = 20'000'000;  // between two looks; more counts as so much
+constexpr int64_t kLongestLookNs = 20'000'000;  // the most time that counts between two looks
 // In a plan in which ranks pass on what they received, a rank may wait for a peer that itself waits
 // for a third rank. It gives the peer so much longer, so that the peer reports the late rank first.
 constexpr int64_t kHearsayNs = 100'000'000;
 
 }  // namespace
 
-// Once for each operation and peer, when a wait is long enough to sleep.
+// Records a long wait, once for each operation and peer, when it is about to sleep.
 void Engine::record_blocked() {
   if (!options_.recorder) return;
   const int peer = runner_.blocked().peer;
@@ -42,7 +42,7 @@ bool Engine::hearsay(const Operation& op) const {
          op.plan->steps[op.step].tick > 0;
 }
 
-// The ranks whose signal, or release, the operation still waits for.
+// Lists the ranks whose signals, or releases, the operation still waits for.
 std::string Engine::missing(const Operation& op) const {
   std::string text;
   if (!op.begun) return fmt::format("{} (its own operation before this one)", known_as(rank()));
@@ -72,7 +72,7 @@ std::string Engine::silence_of(int rank) const {
                                           : std::string();
 }
 
-// Says what the ranks that are missing have to do.
+// Returns what the error adds if the missing ranks have to give back a slot.
 std::string Engine::awaited_release() const {
   const uint64_t reduction = freed_by();
   return reduction ? fmt::format(" to give back a slot (the sums of {}, operation {})",
@@ -80,8 +80,9 @@ std::string Engine::awaited_release() const {
                    : std::string(" to give back a slot (reshard)");
 }
 
-// Only the time counts while this thread looks: a process that was stopped, or busy, finds much at
-// once that came meanwhile, and not all of it at the first look.
+// Returns true if a signal of the peer may still be under way over the network. Only time in which
+// this thread looks counts, at most kLongestLookNs between two looks. A process that was stopped or
+// busy finds at once much of what came meanwhile, but perhaps not all of it at the first look.
 bool Engine::still_under_way(uint64_t sequence) {
   const uint64_t what = sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
   const int64_t now = now_ns();
@@ -104,7 +105,7 @@ void Engine::look_at_blocked(Operation& op) {
   if (!failed()) runner_.look_at_quiet(op);
   if (failed()) return;
   const Blocked& blocked = runner_.blocked();
-  if (blocked.until_ns) return;  // that ends the wait
+  if (blocked.until_ns) return;  // the time limit of the wait will end it
   const int own = known_as(rank()), peer = known_as(blocked.peer);
   const auto end = [&](fsccl_status_t code, std::string text) {
     Error error;
@@ -118,18 +119,18 @@ void Engine::look_at_blocked(Operation& op) {
   };
   bool left = failure_.has_left(blocked.peer);
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
-  // The job's word that a rank has left can overtake what it sent over a network; the channel's own
-  // comes behind that.
+  // The job may report that a rank has left before all that it sent over a network has arrived. The
+  // channel reports it only after these bytes.
   if (left && mirrored() && still_under_way(op.fingerprint.sequence)) left = false;
   if (!left) left = options_.channel->left(blocked.peer);
   if (left && !runner_.met(blocked)) {
-    look_for_failure();  // why it left, perhaps: that was told before
+    look_for_failure();  // perhaps it left because of a failure, which was reported first
     if (failed()) return;
     return end(FSCCL_ERR_PEER_DEAD, fmt::format("rank {} has left (destroyed its communicator, or "
                                                 "its process ended) while {} waited for it",
                                                 peer, describe_for(rank(), op.fingerprint)));
   }
-  // The engine that it waits for tells of the rank that is late.
+  // If the rank is late for another engine's operation, that engine reports it first.
   const bool behind_another = !op.begun && op.gate;
   if (now_ns() < op.deadline_ns + (behind_another || hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,

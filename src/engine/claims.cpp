@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-// How much later a line of a peer may come than a later one of the same peer.
+// A line of a peer may arrive so much after a later line of the same peer.
 constexpr int64_t kLateLineNs = 100'000'000;
 
 }  // namespace
@@ -62,12 +62,12 @@ bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
                         sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));
     return false;
   }
-  // Rounds before this one may be pending, and may have had other numbers of ticks, or been quiet:
-  // the error names the first round that differs from what any peer told.
+  // Rounds before this one may be pending, and they may be quiet or have other numbers of ticks.
+  // The error names the first round that differs from what a peer has sent.
   for (uint32_t i = 0; i < ticks_.pending(); i++) {
     const TickWindow::Round& round = ticks_.pending(i);
     if (round.fingerprint.sequence == theirs.sequence &&
-        // In a plan of several steps the peer has told this rank no other tick of it.
+        // If a plan has several steps, the peer has sent no other tick of it to this rank.
         !equal(round.fingerprint, &theirs)) {
       mismatch(round.fingerprint, peer, theirs);
       return false;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kTakeOverNapNs = 50'000;
 constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
-// After so many polls for a peer the service thread looks at the other engines again.
+// After so many polls for a peer, the service thread looks at the other engines again.
 constexpr int kPollsOfAVisit = 16;
 
 }  // namespace
@@ -54,8 +54,8 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state, Be
     queue_.submit(sequence, Queue::Order::release);
     return wait(sequence, -1, state);
   }
-  // The store comes before `attended` is looked at; pairs with Progress::move_on(), which writes
-  // `attended` before it looks whether anything is under way.
+  // This store comes before the load of `attended`. It pairs with Progress::move_on(), which writes
+  // `attended` before it checks whether an operation is under way.
   queue_.submit(sequence, Queue::Order::seen);
   *state = FSCCL_IN_PROGRESS;
   if (begins == Begins::now) FSCCL_TRY(test(sequence, state));
@@ -82,7 +82,7 @@ Status Engine::run_small(const SmallCall& call, fsccl_status_t* state) {
   } else {
     go_on_in_ring(cursor);
   }
-  queue_.submit(sequence, Queue::Order::release);  // last, see queue.h
+  queue_.submit(sequence, Queue::Order::release);  // comes last (queue.h)
   if (!done) [[unlikely]]
     return wait(sequence, -1, state);
   *state = FSCCL_OK;
@@ -108,7 +108,7 @@ void Engine::go_on_in_ring(const SmallCursor& cursor) {
 }
 
 Runner::Outcome Engine::drive() noexcept {
-  // If nothing is under way, the driver's data may be another thread's (queue.h).
+  // If nothing is under way, another thread may own the driver's data (queue.h).
   if (!under_way()) return Runner::Outcome::done;
   drove_ = true;
   Runner::Outcome outcome = Runner::Outcome::failed;
@@ -117,7 +117,7 @@ Runner::Outcome Engine::drive() noexcept {
   } catch (const std::bad_alloc&) {
     failure_.fail_without_memory();
   }
-  runner_.fence_slots();  // the thread that drives next may be another one
+  runner_.fence_slots();  // another thread may drive next
   return outcome;
 }
 
@@ -163,7 +163,7 @@ bool Engine::gate_open(Operation& op) {
   return false;
 }
 
-// The transport learns that this thread goes away.
+// Tells the transport that this thread stops driving.
 void Engine::rest() {
   if (std::exchange(drove_, false)) options_.channel->rest();
 }
@@ -171,8 +171,8 @@ void Engine::rest() {
 void Engine::stop_driving(Calls calls) {
   rest();
   queue_.leave();
-  // A thread that found this one driving has left: the service thread attends what it would have
-  // slept on.
+  // A thread that found this one driving has left without sleeping on the operation's word. The
+  // service thread attends to the operation from now on.
   if (queue_.take_missed() && unattended()) [[unlikely]]
     Progress::instance().attend(this);
   if (!queue_.notifications.due(completed())) [[likely]]
@@ -183,9 +183,10 @@ void Engine::stop_driving(Calls calls) {
 
 void Engine::notify_due() {
   if (!queue_.notifications.due(completed())) return;
-  // Read before `completed`: what completed before the failure was a success.
+  // The failure is read before completed(), so an operation that completed before the failure
+  // counts as a success.
   const bool over = failed();
-  if (over && !look_back()) return;  // the driver notifies then, or the service thread
+  if (over && !look_back()) return;  // the driver or the service thread notifies then
   queue_.notifications.notify(completed(), over ? failure_code() : FSCCL_OK);
 }
 
@@ -196,8 +197,8 @@ void Engine::notify(uint64_t sequence, Notification notification) {
     return Notifications::call(std::move(notification), status);
   }
   queue_.notifications.add(sequence, std::move(notification));
-  // A driver that completes the operation now may not see the notification: then this thread, or
-  // the service thread, notifies.
+  // A driver that completes the operation at this moment may not see the notification. Then this
+  // thread or the service thread notifies.
   const bool seen = over();
   if (failed()) queue_.notifications.all_due();
   notify_due();
@@ -228,8 +229,8 @@ bool Engine::has_come(int peer) {
   return come;
 }
 
-// The service thread asks only about an operation that drive() has come to: the submitter may still
-// be writing the one behind it.
+// Moves operations on for the service thread. `word` is written only for an operation that drive()
+// has reached, because another thread may still be writing the operation behind it.
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
   while (true) {
     notify_due();
@@ -249,16 +250,18 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
       record_blocked();
       check_blocked(queue_.head());
       runner_.fill_word(runner_.blocked(), word);
-      if (runner_.met(runner_.blocked())) word->value = ~word->value;  // do not sleep on it
+      // The word does not have this value, so the thread does not sleep on it.
+      if (runner_.met(runner_.blocked())) word->value = ~word->value;
     }
     queue_.leave();
     if (blocked && !failed()) return Attempt::blocked;
-    // Else an operation was submitted meanwhile, by a thread that saw this one drive.
+    // Otherwise an operation was submitted meanwhile by a thread that saw this one drive.
     if (!unattended()) return Attempt::idle;
   }
 }
 
-// The drivers leave after their present step, or when they next look up from their sleep.
+// Waits until no thread drives, but no longer than kDriversMs. A driver leaves after its present
+// step, or at its next look after a sleep.
 void Engine::await_drivers() noexcept {
   wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks,
              Naps(kTakeOverNapNs));
@@ -269,8 +272,9 @@ void Engine::give_up(const Error* why) noexcept {
   await_drivers();
 }
 
-// The engine has failed or has nothing under way, so whoever drives it leaves soon. The thread that
-// drives next looks at no operation, because `looked_back_` is set.
+// Waits until no thread drives, which takes little time, because the engine has failed or has
+// nothing under way. A thread that drives later looks at no operation, because `looked_back_` is
+// set.
 void Engine::retire() {
   wait_until([this] { return queue_.try_drive(); }, Deadline::never(), kNothingBreaks,
              Naps(kTakeOverNapNs));
@@ -281,13 +285,13 @@ void Engine::retire() {
 
 bool Engine::look_back() noexcept {
   if (failure_.being_driven()) return false;
-  if (looked_back_.load(std::memory_order_acquire)) return true;  // pairs with the stores below
+  if (looked_back_.load(std::memory_order_acquire)) return true;  // pairs with the stores to it
   if (!queue_.try_drive()) return false;
   try {
     while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
            runner_.finish_from_signals(queue_.head()))
       complete(queue_.head());
-  } catch (const std::bad_alloc&) {  // then the operation has failed, as it was
+  } catch (const std::bad_alloc&) {  // without memory the operation counts as failed
   }
   // This store pairs with the load in look_back().
   looked_back_.store(true, std::memory_order_release);

@@ -45,7 +45,8 @@ void EngineFailure::fail_all(const Error& error) noexcept {
   }
 }
 
-// The error of the caller may be lost then: this one takes its place.
+// Fails with an error that was made in advance, in place of the caller's, for which there may be no
+// memory.
 void EngineFailure::fail_without_memory() noexcept { fail_with(no_memory_); }
 
 void EngineFailure::broken(const char* rule, const char* file, int line) noexcept {
@@ -65,23 +66,23 @@ void EngineFailure::broken(const char* rule, const char* file, int line) noexcep
   }
 }
 
-// Takes no memory: what has failed must always be able to say so.
+// Takes no memory, so it works in every state of the process.
 void EngineFailure::fail_with(Error& error) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     error_ = std::move(error);
-    // The recorder comes before anybody can hear of the failure: what the failure leads to stands
-    // behind it in the recording.
+    // The failure is recorded before any thread can see it, so that its consequences come after it
+    // in the recording.
     if (options_.recorder)
       options_.recorder->failed(options_.recorded_as, error_, queue_.completed() + 1);
-    // The boards come next: from then on transports write to no buffer, and whoever sees that this
-    // engine has failed will want the buffers back.
+    // The boards are written next. From then on transports write to no buffer, so a caller that
+    // sees the failure may have its buffers back.
     write_board(error_);
     const std::lock_guard bound_lock(bound_mutex_);
     for (const auto* others : {&bound_, &heirs_})
       for (EngineFailure* other : *others) other->write_board(error_);
-    // The counter is raised before anybody can see the failure and ask for the number.
+    // The counter is incremented before any thread can see the failure and ask for the number.
     count_failure(error_.code);
     // This store pairs with the load in failed().
     failed_.store(true, std::memory_order_release);
@@ -118,9 +119,9 @@ void EngineFailure::look() noexcept {
   fail_with(error);
 }
 
-// A connection without a goodbye breaks when the process at its other end dies, and when the
-// network does. The job may not know of the death yet, because the rank that would have told it has
-// left.
+// Explains a broken connection by the death of a rank, if it died. A connection breaks without a
+// goodbye when the process at the other end dies, and also when the network fails. The job may not
+// know of the death yet, because the rank that would have reported it has left.
 void EngineFailure::explain_by_death(Error& error) const {
   for (int rank = 0; rank < options_.ranks; rank++) {
     if (known_as(rank) != error.peer || rank == options_.rank) continue;
@@ -132,18 +133,19 @@ void EngineFailure::explain_by_death(Error& error) const {
   }
 }
 
-// A thread that drives meanwhile learns of a death from the failure alone, so every thread says of
-// the death what is said here.
+// Handles the loss of a rank. A thread that drives meanwhile learns of a death from the failure
+// alone, so all threads report the death with the text that is made in this function.
 void EngineFailure::lost(int rank, bool left, const std::string& silence) noexcept {
   if (left) {
     // This store pairs with the load in has_left().
     left_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
   } else {
-    // The rank may have ended because another one died, and have been the first to tell of that.
+    // The rank may have ended because another one died, and have been the first to report that
+    // death, so its report is looked for first.
     options_.channel->hear_out();
     look();
   }
-  // The record stands behind that failure, so that the loss does not look like its cause.
+  // The loss is recorded after that failure, so that it does not look like its cause.
   if (options_.recorder)
     options_.recorder->record(left ? recording::Event::left : recording::Event::lost,
                               options_.recorded_as, {},

@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-thread_local void* later = nullptr;  // a list of entries, of the call that this thread is in
+thread_local void* later = nullptr;  // functions that a call in this thread has still to call
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void Notifications::call(std::list<Pending>&& due) {
       continue;
     }
     const uint64_t one = 1;
-    // cannot fail: the counter is at most what a reader left there
+    // The write cannot fail, because the counter never exceeds what the reader left.
     (void)!write(first.event.get(), &one, sizeof one);
     due.pop_front();
   }

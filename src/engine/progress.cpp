@@ -27,7 +27,8 @@ constexpr size_t kMostWords = 100;
 constexpr int64_t kSliceNs = 10'000'000;
 constexpr int64_t kShortSliceNs = 200'000;
 
-// 0 or an errno: ENOSYS when the kernel has no futex_waitv.
+// Waits for one of the futexes. Returns 0 or an errno, which is ENOSYS if the kernel has no
+// futex_waitv.
 int wait_any(const std::vector<FutexWait>& entries, int64_t slice_ns) {
   timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
@@ -80,7 +81,8 @@ void Progress::end_old_sleeps() {
   std::unique_lock lock(mutex_);
   const uint64_t visit = visits_;
   end_sleep();
-  // The service thread ends every visit, and end_sleep() wakes it: nothing else can end this wait.
+  // Nothing but the service thread ends this wait: it ends every visit, and end_sleep() has woken
+  // it.
   wait_until([&] { return !visiting_ || visits_ != visit; }, Deadline::never(), kNothingBreaks,
              UntilNotified{lock, ended_});
 }
@@ -89,7 +91,7 @@ void Progress::forget(Engine* engine) {
   std::unique_lock lock(mutex_);
   end_sleep();
   const auto forgotten = [&] {
-    std::erase(engines_, engine);  // again, because a call during the visit may have put it back
+    std::erase(engines_, engine);  // a call during the visit may have added it again
     return !visiting_ || std::find(visited_.begin(), visited_.end(), engine) == visited_.end();
   };
   wait_until(forgotten, Deadline::never(), kNothingBreaks, UntilNotified{lock, ended_});
@@ -100,7 +102,7 @@ int64_t Progress::visit() {
   uint32_t kicks;
   {
     const std::lock_guard lock(mutex_);
-    visited_ = engines_;  // before the visit begins, as this may take memory
+    visited_ = engines_;  // before the visit begins, because the copy may take memory
     visiting_ = true;
     visits_++;
     kicks = std::atomic_ref(kicks_).load(std::memory_order_seq_cst);
@@ -128,14 +130,14 @@ bool Progress::move_on(uint32_t kicks) {
         std::erase(engines_, engine);
         continue;
       }
-      engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
+      engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted in between
     }
     any = true;
     if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
   }
   if (!any) return false;
-  // The words are counted as slept on while the engines are still ours, so none is unmapped
-  // between.
+  // The counts of sleepers are raised while the visit still holds the engines, so that no word is
+  // unmapped before.
   for (const fsccl_transport_word_t& word : words_)
     std::atomic_ref(*word.sleepers).fetch_add(1, std::memory_order_seq_cst);
   sleep(kicks);

@@ -11,8 +11,8 @@
 namespace fsccl {
 namespace {
 
-// The pieces of a list lie one behind the other in a slot. The processor's own prefetching stops at
-// the end of a piece, so the runner fetches the bytes that lie this far ahead.
+// The pieces of a list follow each other in a slot. The processor's prefetching stops at the end of
+// a piece, so the runner fetches the bytes that lie this far ahead.
 constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
 
 }  // namespace
@@ -100,7 +100,7 @@ bool Runner::perform(C& cursor, const Step& step) {
       return reduce_local(cursor, step);
     case StepKind::choose:
       return !kSmall<C> || !cursor.unreachable;
-    case StepKind::native:  // comm/device carries out the plans that have these
+    case StepKind::native:  // comm/device carries out the plans with such steps
     case StepKind::divide:
       return FSCCL_INVARIANT(failure_,
                              step.kind != StepKind::native && step.kind != StepKind::divide);
@@ -168,8 +168,8 @@ void Runner::signal(C& cursor, const Step& step) {
     for (uint32_t i = 0; i < cursor.how().publishes; i++) {
       const Location& location = cursor.location(i);
       published.set(i, location);
-      // The peers decide by this location whether all ranks can touch the buffer. So does this
-      // rank.
+      // The peers decide by this location whether all ranks can touch the buffer, and this rank
+      // must decide by the same.
       if (location.arena == kPrivate) learn(cursor, rank_, i, location);
     }
     std::memcpy(line.payload, &published, sizeof published);
@@ -214,7 +214,8 @@ bool Runner::learn_place(const Cursor& cursor, const OperationSettings& how, int
   return true;
 }
 
-// A small call does not act on a fingerprint that differs. It becomes an operation, which does.
+// Notes that a peer has entered the call. A small call takes no action if the fingerprint differs:
+// it becomes an operation, which reports the error.
 template <class C>
 bool Runner::enter(C& cursor, int peer, const fsccl_transport_line_t& line) {
   if constexpr (kSmall<C>) {
@@ -311,7 +312,8 @@ Remote Runner::remote_of(const C& cursor, const Operand& operand, int rank, uint
   const Buffer& buffer = cursor.plan->buffers[operand.buffer];
   if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
   const uint64_t offset = operand.offset + (begin ? begin * dtype_size(dtype) : 0);
-  // An engine of one rank that makes sums apart (sums_apart.h) runs plans of other ranks.
+  // An engine that makes sums apart (sums_apart.h) has one rank, but runs the plans of another
+  // engine.
   if (rank == cursor.plan->rank) return {cursor.own(operand.buffer) + offset, 0};
   if constexpr (kSmall<C>) {
     // A small call is not stopped between its steps, so it must not touch memory that peers may
@@ -338,7 +340,7 @@ bool Runner::move(C& cursor, const Step& step) {
                dst = remote_of(cursor, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
   if constexpr (kSmall<C>) {
-    if (!src.mapped) return false;  // the system reads it; the operation in the ring does that
+    if (!src.mapped) return false;  // the system must read it, which the operation in the ring does
     if (src.mapped == dst.mapped) return true;
     if (bytes <= kInlineBytes)
       copy_inline(dst.mapped, src.mapped, bytes);
@@ -403,7 +405,8 @@ bool Runner::reduce_local(SmallCursor& call, const Step& step) {
                                             ranks_, local(call, step.dst), step.count));
 }
 
-// Not all ranks can touch all buffers. All ranks know this, and go on with the plan through slots.
+// Continues with the plan through slots, because some rank cannot touch some buffer. All ranks know
+// this and do the same.
 bool Runner::switch_to_fallback(Operation& op) {
   if (!all_entered(op.tick)) return false;
   ticks_.heard(op.tick++);

@@ -1,5 +1,5 @@
-// The steps of an operation that move bytes by other means than a copy between mapped memory: the
-// system reads a peer's memory, or the transport writes what it receives straight to its place.
+// The steps of an operation that move bytes in another way than by a copy between mapped memory:
+// the system reads a peer's memory, or the transport writes received bytes directly to their place.
 #include <algorithm>
 
 #include "base/wait.h"
@@ -10,7 +10,7 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kReasonNapNs = 1'000'000;
-constexpr int64_t kReasonMs = 300;  // the time for news why a rank's memory cannot be read
+constexpr int64_t kReasonMs = 300;  // wait for news of why a rank's memory cannot be read
 
 }  // namespace
 
@@ -37,9 +37,9 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
   if (read.ok()) return true;
   const fsccl_status_t code = read.code();
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
-  // Two other reasons are possible. The rank may have ended because another one died, and have been
-  // the first to report it. Or it may have learned of a death before this rank did, and have given
-  // its buffers back to their owner.
+  // Two other reasons are possible. The rank may have ended because another rank died, and have
+  // been the first to report that death. Or it may have learned of a death before this rank did,
+  // and have returned its buffers to their owner.
   const auto has_failed = [this] {
     failure_.look();
     return failure_.failed();
@@ -77,8 +77,8 @@ void Runner::expect_ahead(Operation& op) {
   }
 }
 
-// A part of less than SmallCall::kBytes is not announced: copying it out of a mirror takes less
-// time than saying where it is wanted.
+// Tells the channel where the parts of a round are to be received. A part of less than
+// SmallCall::kBytes is not announced, because a copy out of a mirror takes less time.
 void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
                     const std::array<size_t, kMaxTicks>& slot_at) {
   for (const Step& step : op.plan->steps) {
@@ -99,8 +99,8 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
                          ticks_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
-// The checksum covers the bytes from which and to which a step copies, and not the bytes in the
-// slot. So a copy that goes wrong is found, too.
+// Adds a checksum of the bytes that a step copies from and to, instead of the bytes in the slot. It
+// therefore also finds a copy that goes wrong.
 bool Runner::checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
                             uint64_t count) {
   if (op.plan->buffers[step.dst.buffer].slot) {

@@ -1,5 +1,5 @@
 // The steps of an operation that reduce: their sources, their destinations, and the scratch memory
-// between.
+// between them.
 #include "base/round_up.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
@@ -7,13 +7,13 @@
 namespace fsccl {
 namespace {
 
-// If only the system can read peers' memory, this many bytes of each source go through the cache at
-// once.
+// If only the system can read peers' memory, so many bytes of each source go through the cache at a
+// time.
 constexpr uint64_t kScratchBytes = 128u << 10, kPageBytes = 4096;
-// This many bytes of each source are reduced before another engine's operations may go on, which
+// So many bytes of each source are reduced before another engine's operations may continue. This
 // takes less than a tenth of a millisecond.
 constexpr uint64_t kSummedBytes = 256u << 10;
-// This many bytes of a result for all ranks are reduced at once.
+// So many bytes of a result for all ranks are reduced at a time.
 constexpr uint64_t kDeliveredBytes = 8u << 10;
 
 }  // namespace
@@ -63,9 +63,9 @@ Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64
   return remote_of(op, step.own, rank, begin, step.from);
 }
 
-// Reduces if the system must read some of the sources. These go through scratch memory that stays
-// in the cache. A source keeps its place in a page there, because processors move bytes slowly if
-// the places in a page of source and destination differ by a little (slow_to_move() in
+// Reduces if the system must read some of the sources. Their bytes go through scratch memory that
+// stays in the cache. A source keeps its offset within a page there, because processors move bytes
+// slowly if the offsets of source and destination differ by a little (slow_to_move() in
 // kernels/kernels.h).
 bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(ranks_);
@@ -90,7 +90,7 @@ bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part)
   return true;
 }
 
-// Makes sums apart. Their sources are slots, which this rank maps.
+// Makes sums apart, piece by piece. Their sources are slots that this rank maps.
 bool Runner::reduce_in_pieces(Operation& op, const Step& step, const Slice& part) {
   const uint64_t size = dtype_size(step.from), each = kSummedBytes / size / kNormBlock * kNormBlock;
   for (uint64_t done = 0; done < part.count; done += each) {

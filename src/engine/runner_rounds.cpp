@@ -1,5 +1,5 @@
-// The beginnings and ends of rounds: which peers have entered, where slots lie, and for what a
-// blocked operation waits.
+// The beginnings and ends of rounds: which peers have entered, where slots lie, and what a blocked
+// operation waits for.
 #include <bit>
 
 #include "base/clock.h"
@@ -34,8 +34,7 @@ bool Runner::confirm_entered(uint32_t tick) {
   return true;
 }
 
-// Notes that all peers have entered the round of this tick. They have entered every round before,
-// too.
+// Notes that all peers have entered the round of this tick, and with it every round before.
 bool Runner::all_entered(uint32_t tick) {
   if (ticks_.pending() && !confirm_entered(tick)) return false;
   ticks_.all_entered(tick);
@@ -97,8 +96,8 @@ void Runner::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) con
     channel_.word(blocked.peer, blocked.tick, word);
 }
 
-// The checks become rarer from one to the next, because each polls a line of every peer, and a
-// thousand ranks may be waiting.
+// Checks for peers in quiet rounds. Checks become rarer while the wait lasts, because each check
+// polls a line of every peer, and a thousand ranks may be waiting.
 void Runner::look_at_quiet(Operation& op) {
   waits_ = std::exchange(waited_for_, op.fingerprint.sequence) == op.fingerprint.sequence
                ? waits_ + 1

@@ -1,5 +1,5 @@
-// How an engine makes sums apart: how they are submitted, which operations go behind them, and how
-// an operation waits for a slot that they free.
+// How an engine makes sums apart: how the sums are submitted, which operations go behind them, and
+// how an operation waits for a slot that they free.
 #include "engine/sums_apart.h"
 
 #include "engine/engine.h"
@@ -32,7 +32,7 @@ Engine* Engine::ends_in(uint64_t* sequence) {
 Status Engine::follow_sums(Operation& op) {
   Engine& makes = *apart_.engine();
   const uint64_t last = makes.submitted();
-  if (op.gate) {  // it has another one already, so the caller waits
+  if (op.gate) {  // it has a gate already, so the caller waits
     fsccl_status_t state;
     return makes.wait(last, -1, &state);
   }

@@ -5,9 +5,10 @@
 
 namespace fsccl {
 
-// A quiet round cannot be confirmed by itself, because some peers did not signal in it. A later
-// round confirms it. If no later round is pending, the quiet rounds are dropped without a look at
-// their signals: LastHeard keeps their number so low that the window stays valid.
+// Returns the next round to confirm before the round at `tick`. A quiet round cannot be confirmed
+// by itself, because some peers did not signal in it; a later round confirms it. If no later round
+// is pending, the quiet rounds are dropped without a look at their signals. LastHeard keeps their
+// number so low that the window stays valid.
 TickWindow::Round* TickWindow::next_to_confirm(uint32_t tick) {
   if (pending_count_ == 0 || static_cast<int32_t>(oldest_in_use_ - tick) >= 0) return nullptr;
   to_confirm_ = 0;

@@ -1,5 +1,6 @@
-// How a thread waits for an operation: it drives the engine itself or leaves that to the thread
-// that does, polls, yields, sleeps, and looks for what ends a wait without its peer (blocked.cpp).
+// How a thread waits for an operation. It drives the engine itself or lets the thread that drives
+// do so. It polls, yields and sleeps, and checks for events that end a wait without the peer
+// (blocked.cpp).
 #include <sched.h>
 
 #include "base/fetch.h"
@@ -18,26 +19,28 @@ inline void relax() {
 #endif
 }
 
-// How a waiting thread spends its time before it sleeps, while another thread drives. Yields let a
-// peer run that shares the core.
+// These constants say how a waiting thread spends its time before it sleeps. The first three are
+// for a thread that waits while another one drives. A yield lets a peer run that shares the core.
 constexpr int kDriverSpins = 64, kDriverYields = 64;
 constexpr int64_t kDriverNapNs = 50'000;
 constexpr int kYields = 40;
-// Yields that come back at once, because nobody makes use of them. Between hosts, and where the
-// core is this rank's own, a thread is more patient: to be woken takes up to 0.3 ms where a
-// hypervisor must start the core, and a thread that sleeps sooner is late for the next call, for
-// which the peer then goes to sleep.
+// A yield is idle if it returns at once, because no other thread wants the core. A thread sleeps
+// after a few idle yields. It is more patient between hosts, and if the core is this rank's own: to
+// wake it takes up to 0.3 ms if a hypervisor must start the core. A thread that sleeps too early is
+// therefore late for the next call, and its peer goes to sleep in turn.
 constexpr int kIdleYields = 4;
 constexpr int64_t kPatientYieldsNs = 200'000;
 constexpr int64_t kIdleYieldNs = 1'500;
-// A yield that takes this long gave the core to somebody who computes: more than peers' work mostly
-// is, less than a slice of the scheduler's. For a while the thread sleeps instead.
+// A yield that takes this long gave the core to a thread that computes. It is longer than most work
+// of peers, and shorter than a time slice of the scheduler. For a while the thread then sleeps
+// instead of yielding.
 constexpr int64_t kLongYieldNs = 2'500'000;
 constexpr int64_t kNoYieldsNs = 20'000'000;
-// How often the service thread looks for a peer that is in the same operation, some tens of
-// microseconds, and how many such polls it leaves out at most.
+// The service thread polls so often for a peer that is in the same operation, which takes some tens
+// of microseconds, and leaves out so many of these turns at most.
 constexpr int kServiceLooks = 1000, kMostLeftOut = 63;
-// How soon a sleeper notices what has no wake-up of its own: deadlines, losses.
+// A sleeper notices events that do not wake it, such as deadlines and losses, after at most this
+// time.
 constexpr int64_t kSleepSliceNs = 10'000'000;
 
 }  // namespace
@@ -57,13 +60,13 @@ bool Engine::await(uint64_t sequence, int64_t until_ns, Calls calls) {
   const auto over = [&] {
     if (completed() >= sequence) return true;
     if (failed() || !queue_.try_drive()) return false;
-    // False: it stopped for a notification, or it is late.
+    // The result is false if the thread stopped for a notification or passed its time limit.
     const bool is_over = await_driving(sequence, until_ns);
     stop_driving(calls);
     return is_over;
   };
   Naps naps(kDriverYields, kDriverNapNs, kDriverNapNs);
-  // Another thread drives, and needs no help.
+  // Another thread drives and needs no help.
   auto pause = [&, tries = 0](int64_t left_ns) mutable {
     queue_.note_missed();
     tries++ < kDriverSpins ? relax() : naps(left_ns);
@@ -72,8 +75,9 @@ bool Engine::await(uint64_t sequence, int64_t until_ns, Calls calls) {
              over, Deadline::at(until_ns), [this] { return failed(); }, pause) != WaitEnd::late;
 }
 
-// A failure ends the wait, as do the deadline of the operation and the loss of a rank, which
-// check_blocked() turns into a failure.
+// Waits until the operation at the head can go on, or until `look` returns true. A failure of the
+// engine ends the wait, too. check_blocked() turns a passed deadline and the loss of a rank into a
+// failure.
 template <class Look, class Pause>
 WaitEnd Engine::await_blocked(int64_t until_ns, const Look& look, const Pause& pause) {
   const auto broken = [this] {
@@ -90,11 +94,12 @@ WaitEnd Engine::await_gate(int64_t until_ns, Operation& op) {
     (void)op.gate_engine->await(op.gate_sequence, now_ns() + std::min(left_ns, kSleepSliceNs),
                                 Calls::elsewhere);
   };
-  const auto gate_failed = [&] { return op.gate_engine->failed(); };  // drive() takes that over
+  const auto gate_failed = [&] { return op.gate_engine->failed(); };  // drive() takes it over
   return await_blocked(until_ns, gate_failed, drive_gate);
 }
 
-// Waits for a slot that sums of this rank free, and makes them meanwhile if no other thread does.
+// Waits for a slot that sums of this rank free. This thread makes the sums meanwhile if no other
+// thread does.
 WaitEnd Engine::await_sums(int64_t until_ns) {
   Engine& makes = *apart_.engine();
   const auto make = [&](int64_t left_ns) {
@@ -105,7 +110,8 @@ WaitEnd Engine::await_sums(int64_t until_ns) {
   return await_blocked(until_ns, over, make);
 }
 
-// A thread that waits for these operations may share the core with this one.
+// Moves this engine's operations on, because a thread that waits for them may share the core with
+// this one.
 void Engine::let_pass() {
   if (!under_way() || failed()) return;
   fsccl_status_t state;
@@ -139,8 +145,9 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
   }
 }
 
-// The stages before a sleep: bare polls, then polls with pauses while there is a core for
-// everybody, then yields. Returns whether what the operation waits for has come.
+// Polls in three stages before a sleep: bare polls, then polls with pauses if no other thread needs
+// the core, then yields. Returns whether the signal or release that the operation waits for has
+// come.
 bool Engine::poll_blocked() {
   const Blocked& blocked = runner_.blocked();
   for (int i = 0, polls = runner_.bare_polls(); i < polls; i++)
@@ -156,9 +163,9 @@ bool Engine::poll_blocked() {
         if (runner_.met(blocked)) return true;
     while (!failed() && now_ns() < spin_end);
   }
-  // A yield that comes back at once gave the core to nobody: if the peer shares the core, only
-  // sleep lets the peer run. A yield that takes long gave the core to somebody who computes: then a
-  // thread that sleeps is back sooner, once there is something to do.
+  // An idle yield gave the core to no thread. If the peer shares the core, it runs only when this
+  // thread sleeps. A long yield gave the core to a thread that computes. A thread that sleeps
+  // instead is back sooner when its peer has signalled.
   int64_t now = now_ns();
   const int64_t patience_end = now + kPatientYieldsNs;
   const auto patient = [&](int yields, int idle) {
@@ -177,11 +184,11 @@ bool Engine::poll_blocked() {
   return false;
 }
 
-// Returns whether what the operation at the head waits for has come, after the service thread has
-// polled for it. To sleep for each signal of a large operation costs two switches of threads for
-// each of its pieces. A peer that is in the same operation, and runs now, answers within
-// microseconds. A peer that does not run now does not, so after a poll in vain the next polls are
-// left out: one, three, seven, and so on.
+// Polls, in the service thread, for what the operation at the head waits for, and returns whether
+// it has come. A sleep for each signal of a large operation would cost two thread switches for each
+// of its pieces. A peer that is running in the same operation answers within microseconds, but one
+// that does not run now does not. After a poll in vain the next polls are therefore left out: one,
+// three, seven, and so on.
 bool Engine::peer_answers_soon() {
   const Blocked& blocked = runner_.blocked();
   const Operation& op = queue_.head();
