@@ -12,7 +12,7 @@
 namespace fsccl {
 namespace {
 
-// The first parameter that differs from replica 0, and the replica on which it differs.
+// The first parameter that differs from that of replica 0, and the replica on which it differs.
 struct Difference {
   uint64_t param = ~uint64_t{0};
   uint64_t replica = 0;

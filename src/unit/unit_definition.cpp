@@ -33,8 +33,8 @@ uint64_t hash_settings(const UnitSpec& spec) {
                             (spec.replicate_comm != nullptr));
 }
 
-// The error of ranks that gave other codecs, `rank` among them. All ranks of `comm` call it, and
-// tell each other what they gave.
+// Returns the error for ranks that gave other codecs, such as `rank`. All ranks of `comm` call it
+// and exchange what they gave.
 Status other_codecs(Communicator& comm, const UnitSpec& spec, bool gathers, size_t rank) {
   struct Text {
     char text[200];
@@ -205,7 +205,7 @@ Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   for (size_t i = 0; i < count; i++) {
     const UnitSpec::Param& owner = spec.params[layout.owner(i)];
     const bool castable = cast_supported(spec.wire_dtype, owner.dtype);
-    // elements that cannot be cast travel as they are
+    // Elements that cannot be cast travel in their own type.
     made.wire_dtypes.push_back(castable ? spec.wire_dtype : owner.dtype);
     wire_sizes.push_back(dtype_size(made.wire_dtypes.back()));
     grad_sizes.push_back(spec.params[i].frozen ? 0 : dtype_size(spec.reduce_dtype));

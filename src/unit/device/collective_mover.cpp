@@ -48,7 +48,7 @@ CollectiveMover::~CollectiveMover() {
   if (asked_for_window_) on().close_window(request_.slots);
   if (!packed_) return;
   const cuda::Current current(on().device());
-  (void)on().device().driver().cuMemFree(packed_);  // waits for what uses it
+  (void)on().device().driver().cuMemFree(packed_);  // waits for work that uses it
 }
 
 CollectiveMover::Transfer CollectiveMover::transfer_of(const std::vector<Piece>& pieces) const {
@@ -158,7 +158,7 @@ const char* CollectiveMover::gathers_by() const {
                                         : "one all-gather in place";
 }
 
-// All but where the slot is.
+// Makes all parts of the calls but the address of the slot, which changes from call to call.
 void CollectiveMover::make_calls() {
   const auto count = static_cast<size_t>(ranks());
   const auto self = static_cast<size_t>(rank());
@@ -175,7 +175,7 @@ void CollectiveMover::make_calls() {
     call.root = piece.rank;
     (piece.rank == rank() ? call.sends : call.receives) = {{0, piece.bytes()}};
   }
-  // Pieces of a pair of ranks are sent and received in one order.
+  // The pieces of a pair of ranks are sent and received in the same order.
   for (size_t i = 0; i < request_.gradients.size(); i++) {
     const Piece& piece = request_.gradients[i];
     DeviceCall& call = gathers_.emplace_back();

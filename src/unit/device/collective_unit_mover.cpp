@@ -22,8 +22,8 @@ Result<std::unique_ptr<CollectiveUnitMover>> CollectiveUnitMover::make(const Req
   return mover;
 }
 
-// Up to CollectiveMover's own agreement all ranks go the same way; what may fail on one alone comes
-// after it.
+// All ranks take the same path up to the agreement in CollectiveMover. Steps that may fail on one
+// rank alone come after it, and all_ok() then makes all ranks return an error.
 Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
   Result<std::unique_ptr<CollectiveUnitMover>> made = make(request);
@@ -37,11 +37,11 @@ CollectiveUnitMover::~CollectiveUnitMover() {
   if (!gathered_ || !reduced_) return;
   for (const auto kind : {Track::Kind::parameters, Track::Kind::gradients}) finish(kind);
   if (gathered_->complete() && reduced_->complete()) return;
-  (void)by_.release();  // streams still use their memory, and to free it would wait for them
+  (void)by_.release();  // streams still use their memory, and freeing it would wait for them
   (void)new auto(std::move(casts_));
 }
 
-// Rank by rank; what lies end to end is one piece.
+// Returns the pieces of parameters, rank by rank. Pieces that lie end to end are joined.
 std::vector<CollectiveMover::Piece> CollectiveUnitMover::parameter_pieces() const {
   std::vector<CollectiveMover::Piece> pieces;
   for (int rank = 0; rank < spec_.shard_comm->size(); rank++) {
@@ -60,7 +60,7 @@ std::vector<CollectiveMover::Piece> CollectiveUnitMover::parameter_pieces() cons
   return pieces;
 }
 
-// Each its own, for each has a place of its own for its sum.
+// Returns the pieces of gradients. None are joined, because the sum of each has a place of its own.
 std::vector<CollectiveMover::Piece> CollectiveUnitMover::gradient_pieces() const {
   std::vector<CollectiveMover::Piece> pieces;
   for (int rank = 0; rank < spec_.shard_comm->size(); rank++)
@@ -82,7 +82,7 @@ Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) 
                       definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count,
                       spec_.params[i].dtype, wire});
   }
-  FSCCL_TRY(finished(Track::Kind::parameters));  // the old ones may be in use
+  FSCCL_TRY(finished(Track::Kind::parameters));  // streams may use the old ones
   casts_.reset();
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(casts_, kernels_->make_casts(pieces, cuda::CastBase::destinations));
@@ -107,7 +107,8 @@ Status CollectiveUnitMover::took(Track::Kind kind, cuda::CUstream stream, OpCode
   return end(kind, stream, success());
 }
 
-// The other ranks have begun: what stops this one stops the communicator.
+// Ends an operation. The other ranks have begun it, so an error of this rank fails the
+// communicator.
 Status CollectiveUnitMover::end(Track::Kind kind, cuda::CUstream stream, Status outcome) const {
   const cuda::Current current(pool_.device());
   if (outcome.ok()) return last(kind).record(stream);

@@ -1,4 +1,4 @@
-// Making a unit on a GPU and ending it, and what it has.
+// The creation and the end of a unit on a GPU, and its memory.
 #include "unit/device/device_unit.h"
 
 #include <algorithm>
@@ -30,13 +30,13 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
     unit->reduces_here_ = unit->reduces_here_ || unit->has_sharded_grad(i);
 
   FSCCL_ASSIGN(unit->mover_, DeviceMover::create({unit->spec_, unit->definition_, pool}));
-  unit->counted_ = true;  // from here on the destructor undoes
+  unit->counted_ = true;  // from here on the destructor undoes the creation
   unit->comm().dependents++;
   pool.add_unit(unit->key_, unit->spec_.name);
   pool.name_slot(unit->parameters_.key, UseKind::kParameters, unit->spec_.name);
   pool.name_slot(unit->gradients_.key, UseKind::kGradients, unit->spec_.name);
   unit->keep_ = unit->promise_kept(unit->parameters_.bytes);
-  Status placed = unit->join_replicas();  // which may fail where other shards' replicas do not
+  Status placed = unit->join_replicas();  // it may fail on some ranks only
   if (placed.ok()) placed = unit->place();
   FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   return unit;
@@ -47,7 +47,7 @@ DeviceUnit::~DeviceUnit() {
   for (Slot* slot : {&parameters_, &gradients_})
     if (slot->held) (void)give_back(*slot).ok();
   leave_replicas();
-  mover_.reset();  // waits
+  mover_.reset();  // waits for the streams
   for (std::byte* block : {shards_.block, sharded_grads_.block})
     if (block) (void)pool_.free(block, stream_).ok();
   (void)pool_.note_end(stream_).ok();
@@ -57,7 +57,7 @@ DeviceUnit::~DeviceUnit() {
   comm().dependents--;
 }
 
-// Places shards and gradients, and makes everything that needs them.
+// Places shards and gradients, and makes all that depends on their places.
 Status DeviceUnit::place() {
   const cuda::Device& device = pool_.device();
   for (size_t i = 0; i < count(); i++) {
@@ -66,14 +66,14 @@ Status DeviceUnit::place() {
     if (has_grad(i))
       FSCCL_TRY(check_device_memory(spec_.params[i].sharded_grad, "sharded gradient", i));
   }
-  const cuda::OwnedStream& stream = pool_.own_stream();  // the caller names his later
+  const cuda::OwnedStream& stream = pool_.own_stream();  // the caller names another stream later
   const auto allocate = [&](uint64_t bytes) -> Result<std::byte*> {
     FSCCL_ASSIGN(void* memory, pool_.alloc(bytes, stream.get(), 64));
     const cuda::Current current(device);
     Status filled = device.check("cuMemsetD8Async", device.driver().cuMemsetD8Async(
                                                         reinterpret_cast<cuda::CUdeviceptr>(memory),
                                                         0, bytes, stream.get()));
-    if (filled.ok()) filled = stream.finish(Deadline::never());  // nothing else is on that stream
+    if (filled.ok()) filled = stream.finish(Deadline::never());  // the stream has no other work
     if (filled.ok()) return static_cast<std::byte*>(memory);
     (void)pool_.free(memory, stream.get()).ok();
     return filled;
@@ -117,7 +117,7 @@ Status DeviceUnit::check_named(bool named) const {
       spec_.name);
 }
 
-// Null is the unit's own.
+// Checks a pointer that the caller gives. Null stands for the unit's own memory.
 Status DeviceUnit::check_device_memory(const void* pointer, const char* what, size_t index) const {
   int ordinal = -1;
   if (!pointer || (cuda::on_device(pointer, &ordinal) && ordinal == pool_.device().ordinal()))
@@ -137,9 +137,9 @@ Status DeviceUnit::no_work() const {
               spec_.name);
 }
 
-// Before anything is put on the stream. Signals are values that streams write and wait for, new
-// ones in every operation, and a slot lies where the pool says that day: a graph would repeat those
-// of the step in which it was captured.
+// Checks the caller's stream before any work is put on it. A stream that is being captured is
+// refused: streams write and wait for values that are new in every operation, and the pool may move
+// slots, but a graph would repeat the values and places of the step in which it was captured.
 Status DeviceUnit::begin_call(void* given) {
   auto* const stream = static_cast<cuda::CUstream>(given);
   const cuda::Current current(pool_.device());
@@ -157,7 +157,7 @@ Status DeviceUnit::begin_call(void* given) {
               spec_.name);
 }
 
-// A unit by parameter is made of such units (parameter_units.h), each with one slot.
+// A unit by parameter is made of such units (parameter_units.h), each of which has one slot.
 Status DeviceUnit::give_back_param(size_t) {
   return fail(FSCCL_ERR_INTERNAL, "unit '{}' has one slot for all parameters", spec_.name);
 }

@@ -1,5 +1,5 @@
-// A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and the shards brought
-// into step or compared.
+// A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and how shards of
+// replicas are made equal or compared.
 #include <algorithm>
 #include <cstring>
 
@@ -19,8 +19,9 @@ size_t DeviceUnit::bytes_for_host() const {
   return spec_.replicate_comm ? kPiece : sizeof(cuda::DeviceNorm);
 }
 
-// When the shard_comm fails, its streams are let go with garbage in memory: replicas that would sum
-// it must know of the failure first.
+// Makes the replicate_comm an heir of the shard_comm. When the shard_comm fails, its streams
+// continue with garbage in memory. The replicas would sum it up, so they must know of the failure
+// first.
 Status DeviceUnit::join_replicas() {
   if (!spec_.replicate_comm) return success();
   spec_.replicate_comm->dependents++;
@@ -30,7 +31,7 @@ Status DeviceUnit::join_replicas() {
 }
 
 void DeviceUnit::leave_replicas() {
-  replica_sum_.reset();  // waits
+  replica_sum_.reset();  // waits for its work
   if (!spec_.replicate_comm) return;
   engine().disinherit(spec_.replicate_comm->engine());
   spec_.replicate_comm->dependents--;
@@ -61,7 +62,7 @@ Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, 
   FSCCL_TRY(look_for_failure());
   DeviceCollectives& on = DeviceCollectives::of(*spec_.replicate_comm);
   FSCCL_TRY(on.prepare(pool_.device().ordinal()));
-  // the last unshard reads the shards, the next one follows
+  // The last unshard reads the shards before this operation, and the next one after it.
   FSCCL_TRY(mover_->begin(Track::Kind::parameters, stream_));
   Status sent = send_state(root);
   FSCCL_TRY(mover_->took(Track::Kind::parameters, stream_, OpCode::broadcast_state));
@@ -70,7 +71,7 @@ Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, 
   return sent;
 }
 
-// All in one call, and what the unit's own block holds as one piece of it.
+// Sends all shards in one call. The unit's own block is one piece of it.
 Status DeviceUnit::send_state(int root) {
   Communicator& replicas = *spec_.replicate_comm;
   std::vector<DeviceCall> calls;
@@ -95,8 +96,8 @@ Status DeviceUnit::send_state(int root) {
   return DeviceCollectives::of(replicas).run(calls);
 }
 
-// In pieces, in the order of the stream, which may wait for peers: so not straight into ordinary
-// memory (host_memory.h).
+// Copies the shard in pieces, in the order of the stream. The stream may wait for peers, so the
+// copy goes through pinned memory and not directly into ordinary memory (host_memory.h).
 Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const {
   const cuda::Device& device = pool_.device();
   const uint64_t bytes = layout().piece(comm().rank(), index).count *

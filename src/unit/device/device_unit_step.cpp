@@ -1,4 +1,4 @@
-// A unit on a GPU through a step.
+// The calls of a training step for a unit on a GPU.
 #include <bit>
 
 #include "base/hash.h"
@@ -9,7 +9,7 @@
 
 namespace fsccl {
 
-// In order with all that ranks do with slots of the pool.
+// Takes a place for the slot. All ranks take and give back slots of the pool in the same order.
 Status DeviceUnit::take(Slot& slot) {
   if (slot.bytes) {
     FSCCL_ASSIGN(slot.offset,
@@ -31,7 +31,7 @@ std::byte* DeviceUnit::slot_address(const Slot& slot, uint64_t offset) const {
   return reinterpret_cast<std::byte*>(pool_.slots(rank_in_pool_) + slot.offset + offset);
 }
 
-// Returns the hash that all ranks must have alike for this operation. The mover adds the number of
+// Returns the hash in which all ranks must agree for this operation. The mover adds the number of
 // operations so far.
 uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
   return mix_in_order(mix_in_order(definition_.hash, pool_.history_hash()),
@@ -57,7 +57,7 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
   gather.flags = static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0));
   gather.hash = agreed(OpCode::unshard, gather.flags);
   unsharded_ = true;
-  contents_valid_ = !own;  // written slots do not hold the shards any more
+  contents_valid_ = !own;  // a slot that the caller writes does not hold the shards
   changed_ = changed_ && own;
   *state = FSCCL_OK;
   return mover_->gather(gather);
@@ -72,7 +72,8 @@ Status DeviceUnit::give_back_params() {
     contents_valid_ = false;
     FSCCL_TRY(give_back(parameters_));
   }
-  return engine().failed() ? engine().failure() : success();  // which does not keep the slot
+  // A failed communicator does not keep the slot.
+  return engine().failed() ? engine().failure() : success();
 }
 
 Result<std::byte*> DeviceUnit::param_slot(size_t) {
@@ -137,7 +138,7 @@ Status DeviceUnit::prepare_pack(const void* const* grads) {
                       pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
                       layout().numel(i), spec_.reduce_dtype, spec_.reduce_dtype});
   }
-  mover_->finish(Track::Kind::gradients);  // the old one may be in use
+  mover_->finish(Track::Kind::gradients);  // streams may use the old one
   packed_from_.clear();
   FSCCL_TRY(make_pack(pieces));
   packed_from_ = from;
@@ -152,9 +153,10 @@ Status DeviceUnit::make_pack(const std::vector<cuda::CastRange>& pieces) {
   return success();
 }
 
-// A table that is made between the operations of a step asks the driver for memory, and the driver
-// may wait until the device is idle, which it is not while a stream waits for this rank. A unit by
-// parameter makes a table for each parameter, so the memory for them is there from the start.
+// Reserves memory for tables. To make a table between the operations of a step, the driver must
+// find memory, and may wait until the device is idle. The device is not idle while a stream waits
+// for this rank. A unit by parameter makes a table for each parameter, so their memory is reserved
+// from the start.
 Status DeviceUnit::reserve_pack() {
   const cuda::CUdeviceptr slot = pool_.slots(rank_in_pool_) + definition_.grad_map.offset[0];
   const uint64_t elements = layout().numel(0);
@@ -162,16 +164,16 @@ Status DeviceUnit::reserve_pack() {
   return make_pack({{slot, slot, elements, spec_.reduce_dtype, spec_.reduce_dtype}});
 }
 
-// In one launch.
+// Copies all of the caller's gradients to the slot in one launch.
 Status DeviceUnit::pack() const {
   if (!pack_) return success();
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));
   Status packed = kernels->cast(*pack_, 0, gradients_.offset, stream_);
-  if (!packed.ok()) engine().fail_all(packed.error());  // the others have begun
+  if (!packed.ok()) engine().fail_all(packed.error());  // the other ranks have begun
   return packed;
 }
 
-// Sets the norm of no elements: no launch would write it.
+// Sets the norm if there are no elements, because no launch would write it.
 Status DeviceUnit::set_norm_of_nothing(cuda::CUdeviceptr norm) const {
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
@@ -183,9 +185,9 @@ Status DeviceUnit::set_norm_of_nothing(cuda::CUdeviceptr norm) const {
       device.driver().cuMemsetD8Async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));
 }
 
-// It is in host memory when the launch that has written it is over, which the host finds out
-// without the driver: a call that waits there for peers may keep them out, where ranks are threads
-// of a process (host_memory.h).
+// Gives the result to the caller. It is in host memory when the launch that writes it has ended.
+// The host waits for that without the driver: a driver call that waits for peers may block peers
+// that are threads of this process (host_memory.h).
 Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) const {
   of_replicas ? replica_sum_->finish() : mover_->finish(Track::Kind::gradients);
   FSCCL_TRY(look_for_failure());

@@ -8,11 +8,12 @@
 
 namespace fsccl {
 
-// The inboxes that a communicator keeps: for other communicators, too, whose ranks it has.
+// The inboxes that a communicator keeps for itself, and for other communicators with the same
+// ranks.
 struct KeptInboxes {
   struct OfOne {
-    std::vector<std::shared_ptr<Inboxes>> all;  // the last one has channels left
-    uint32_t taken = Inboxes::kChannels;        // channels taken of the last piece
+    std::vector<std::shared_ptr<Inboxes>> all;  // only the last one may have free channels
+    uint32_t taken = Inboxes::kChannels;        // channels of the last one that are taken
   };
   std::map<uint64_t, OfOne> by_tag;
 };
@@ -55,7 +56,7 @@ Status Inboxes::register_memory() {
                        driver.cuMemHostGetDevicePointer(&base_, arena_.control(), 0));
 }
 
-// Rank 0's memory, which the others map: an anonymous file that cannot shrink.
+// Maps the memory for all ranks. Rank 0 has made it, in an anonymous file that cannot shrink.
 Result<HostArena> Inboxes::map(Communicator& comm, uint64_t tag, Result<HostArena> made) {
   const uint64_t bytes = region_bytes(comm.size()) * static_cast<uint64_t>(comm.size());
   if (comm.rank() == 0) return made;
@@ -125,8 +126,7 @@ cuda::CUstreamBatchMemOpParams Inboxes::wait(uint32_t channel, int from, int wor
 
 uint64_t Inboxes::read(uint32_t channel, int from, int word) const {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
-  // This load pairs with the writes of the values that streams put there, and with the store in
-  // let_go().
+  // This load pairs with the values that streams write there, and with the store in let_go().
   return std::atomic_ref(place).load(std::memory_order_acquire);
 }
 
@@ -144,9 +144,10 @@ Inboxes::Record& Inboxes::record(int rank, uint64_t number) const {
   return reinterpret_cast<Record*>(log)[number % kLogEntries];
 }
 
-// The number comes last and goes first: who reads the same one before and behind has read what
-// belongs to it. Without fences, which the thread sanitizer does not know: who sees (acquire) a new
-// value (release) sees that the old number has gone, too.
+// Writes an entry of the log. The number is cleared first and set last, so a reader that finds the
+// same number before and after its reads has read one whole entry. The words are stored with
+// release and loaded with acquire, because the thread sanitizer does not know fences. A reader that
+// sees a new value therefore also sees that the old number is gone.
 void Inboxes::log(const LogEntry& entry) {
   Record& to = record(rank_, entry.number);
   std::atomic_ref(to.number).store(0, std::memory_order_relaxed);

@@ -33,9 +33,9 @@ Result<std::unique_ptr<StreamProgram>> P2pMover::program(
   return StreamProgram::make(pool_.device(), std::move(compiled), slots_);
 }
 
-// The old one's tables go first, so that the new ones take their memory: to allocate some may wait
-// for all that the GPU was given, and so for a peer in this process that already waits for this
-// rank. The caller has finished the track.
+// Makes a program anew. The old program's tables go first, so that the new ones take their memory.
+// An allocation might wait for all work of the GPU, and so for a peer of this process that already
+// waits for this rank. The caller has finished the track.
 Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
                         const std::vector<std::byte*>& places) const {
   which.reset();
@@ -53,7 +53,7 @@ Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
 
 Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   UnitShape shape = definition_.reduce_shape;
-  // the gradients that exist, as the plan numbers its buffers
+  // the unit's gradients in the order of the plan's buffers
   std::vector<std::byte*> places;
   for (size_t i = 0; i < spec_.params.size(); i++) {
     if (spec_.params[i].frozen || definition_.layout->tied(i)) continue;
@@ -70,10 +70,11 @@ Status P2pMover::took(Track::Kind kind, cuda::CUstream stream, OpCode what) {
   return track(kind).end(stream, false);
 }
 
-// Behind enter() peers wait for this rank, so an error of this rank fails the communicator.
+// Runs the program after enter(), from which on peers wait for this rank. An error of this rank
+// therefore fails the communicator.
 Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
                      cuda::CUstream stream, const ReduceRun& reduce) {
-  // A rank that has nothing to read says so, too: the others cannot tell.
+  // A rank without anything to read signals this, too, because the others cannot know it.
   const bool shows_slot = &program != barrier_.get();
   Status ran = entered.ok() ? program.run(track, slot, stream, reduce) : std::move(entered);
   if (ran.ok()) ran = track.end(stream, shows_slot && !program.plan().says_done);
@@ -81,7 +82,7 @@ Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint6
   Error error = ran.error();
   error.rank = track.rank();
   spec_.shard_comm->engine().fail_all(error);
-  (void)track.end(stream, false).ok();  // so that nobody waits for what was not put there
+  (void)track.end(stream, false).ok();  // so that no rank waits for this one
   return ran;
 }
 

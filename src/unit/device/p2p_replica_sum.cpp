@@ -55,7 +55,8 @@ Status P2pReplicaSum::run(Call& call) {
   return track_->end(call.stream, true);
 }
 
-// Behind enter() the replicas wait for this rank, so an error of this rank fails the communicator.
+// Sums after enter(), from which on the replicas wait for this rank. An error of this rank
+// therefore fails the communicator.
 Status P2pReplicaSum::add(Call call) {
   FSCCL_TRY(track_->begin(call.stream));
   track_->enter(OpCode::all_reduce, 0, call.hash);
@@ -64,7 +65,7 @@ Status P2pReplicaSum::add(Call call) {
   Error error = ran.error();
   error.rank = track_->rank();
   spec_.replicate_comm->engine().fail_all(error);
-  (void)track_->end(call.stream, false).ok();  // so that nobody waits for what was not put there
+  (void)track_->end(call.stream, false).ok();  // so that no rank waits for this one
   return ran;
 }
 

@@ -23,7 +23,7 @@ Result<std::unique_ptr<ParameterUnits>> ParameterUnits::create(UnitSpec spec, De
   return made;
 }
 
-// The base class tells where shards are, so it must know what the units know.
+// Notes where shards and gradients are for the base class, which reports the places to callers.
 void ParameterUnits::note_places() {
   shards_.places.assign(count(), nullptr);
   sharded_grads_.places.assign(count(), nullptr);
@@ -36,11 +36,12 @@ void ParameterUnits::note_places() {
 }
 
 Status ParameterUnits::begin_call(void* stream) {
-  stream_ = stream;  // each unit looks at it for itself
+  stream_ = stream;  // each unit checks it by itself
   return success();
 }
 
-// All ranks are refused a slot alike, so what was gathered before is given back alike.
+// Gathers all parameters. A slot is refused on all ranks alike, and all of them then give back the
+// slots of the parameters that were gathered before.
 Status ParameterUnits::gather(bool writable, bool wait, fsccl_status_t* state,
                               Submitted* submitted) {
   for (size_t i = 0; i < count(); i++) {
@@ -72,7 +73,7 @@ Status ParameterUnits::give_back_param(size_t index) {
   return unit(index).unsharded() ? unit(index).reshard(stream_) : was_released(index);
 }
 
-// Slots by parameter begin with their parameter.
+// Each slot by parameter begins with its parameter.
 Result<std::byte*> ParameterUnits::param_slot(size_t index) {
   if (!unit(index).unsharded()) return was_released(index);
   fsccl_view_t view{};
@@ -88,7 +89,7 @@ Result<std::byte*> ParameterUnits::grad_slot(size_t index, void* stream) {
 
 bool ParameterUnits::holds_grad(size_t index) const { return unit_of(index).gradient_slot().held; }
 
-// One parameter's part of a request; its result, if one is wanted, goes to request.result.
+// Reduces one parameter's gradient. Its result, if one is wanted, goes to request.result.
 Status ParameterUnits::sum_grad(size_t index, const ReduceRequest& request, bool wait,
                                 fsccl_status_t* state, Submitted* submitted) {
   struct Ready {
@@ -108,7 +109,7 @@ Status ParameterUnits::sum_grad(size_t index, const ReduceRequest& request, bool
   return unit(index).reduce_grads(one, stream_, wait, state, submitted);
 }
 
-// The sum of squares of several parameters is made on the host, in their order.
+// Reduces several gradients. The host adds their sums of squares, in the order of the parameters.
 Status ParameterUnits::sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                                  Submitted* submitted) {
   FSCCL_TRY(want(request));

@@ -14,13 +14,14 @@ Result<std::unique_ptr<ReplicaSum>> ReplicaCalls::create(const DeviceMover::Requ
 }
 
 ReplicaCalls::~ReplicaCalls() {
-  // a stream still uses them
+  // a stream may still use them
   if (added_ && !on().finish(*added_).ok()) (void)new auto(std::move(norms_));
 }
 
 void ReplicaCalls::finish() const { (void)on().finish(*added_).ok(); }
 
-// Gaps in the block are zeros, and stay so.
+// Makes the calls for the gradients' places. The gaps in the block are zeros, so their sums are
+// zeros.
 Status ReplicaCalls::place(const ShardMemory& grads) {
   const Communicator& replicas = *spec_.replicate_comm;
   std::vector<cuda::ReduceRange> pieces;
@@ -47,7 +48,7 @@ Status ReplicaCalls::place(const ShardMemory& grads) {
       add(place, count);
   }
   if (in_block) add(grads.block, grads.block_bytes / dtype_size(spec_.grad_dtype));
-  FSCCL_TRY(on().finish(*added_));  // the old ones may be in use
+  FSCCL_TRY(on().finish(*added_));  // a stream may use the old ones
   norms_.reset();
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(norms_, kernels_->make_reduces(pieces, 1));
@@ -55,8 +56,8 @@ Status ReplicaCalls::place(const ShardMemory& grads) {
 }
 
 Status ReplicaCalls::run(const Call& call) {
-  // Sums of 16-bit floats that are divided by the replicas are averages: they are rounded once.
-  // Others are divided behind the sum.
+  // If 16-bit sums are divided by the number of replicas, the collective makes averages, which are
+  // rounded only once. Other sums are divided afterwards.
   const bool average =
       dtype_size(spec_.grad_dtype) == 2 && call.divisor == spec_.replicate_comm->size();
   const int64_t divisor = average ? 1 : call.divisor;
@@ -65,13 +66,14 @@ Status ReplicaCalls::run(const Call& call) {
   const cuda::Current current(pool_.device());
   FSCCL_TRY(added_->make_wait(call.stream));
   FSCCL_TRY(on().run(calls_));
-  const cuda::CUdeviceptr nowhere = 0;  // pieces are addresses
+  const cuda::CUdeviceptr nowhere = 0;  // the table has whole addresses
   if ((call.norm || divisor != 1) && norms_)
     FSCCL_TRY(kernels_->reduce(*norms_, &nowhere, {.divisor = divisor}, call.norm, call.stream));
   return added_->record(call.stream);
 }
 
-// The others have begun: what stops this one stops the communicator.
+// Adds up the replicas' sums. The others have begun, so an error of this rank fails the
+// communicator.
 Status ReplicaCalls::add(Call call) {
   Status ran = run(call);
   if (!ran.ok()) spec_.replicate_comm->engine().fail_all(ran.error());

@@ -28,8 +28,8 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& d
   return program;
 }
 
-// Tables know where slots begin, so that what a launch adds is the same for sources and
-// destinations: the slot's offset of the day.
+// Makes the tables of an action. Tables contain the beginnings of slots, so a launch adds the same
+// number to sources and destinations: the slot's present offset.
 Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& action) const {
   Tables tables;
   std::vector<cuda::CastRange> pieces = action.casts;
@@ -90,12 +90,12 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
     destinations_[i] = own() + offset + piece.to;
   }
   const cuda::Current current(device_);
-  if (takes_batches_ && !cuda::is_legacy(stream)) {  // that one takes none
+  if (takes_batches_ && !cuda::is_legacy(stream)) {  // the legacy stream takes no batches
     const cuda::CUresult code = copy_batches(tables.sizes, stream);
     if (code != cuda::CUDA_ERROR_INVALID_VALUE && code != cuda::CUDA_ERROR_NOT_SUPPORTED)
       return device_.check("cuMemcpyBatchAsync", code);
-    // A driver before 12.8 refuses the batch and may take the pieces one by one; a wrong piece is
-    // then an error of its own. Pieces that were copied are copied again.
+    // A driver before 12.8 refuses batches but may take the pieces one by one, and then reports a
+    // wrong piece by itself. Pieces that were already copied are copied again.
     takes_batches_ = false;
     FSCCL_LOG(kWarn, "{}; copies of this unit go one by one from now on",
               device_.check("cuMemcpyBatchAsync", code).text());

@@ -47,8 +47,8 @@ Status Track::begin(cuda::CUstream stream) {
   return success();
 }
 
-// After a failure streams drain by themselves, unless the device does not run any more: then nobody
-// waits for it.
+// Waits for streams. After a failure they end by themselves, unless the device no longer runs, so
+// the wait has a limit then.
 template <class Holds>
 void Track::wait_for_streams(const Holds& holds) const {
   const auto failed = [this] { return !comm_.engine().intact().ok(); };
@@ -57,7 +57,7 @@ void Track::wait_for_streams(const Holds& holds) const {
 }
 
 void Track::note(const Outstanding& one) {
-  // There is no room while the program is far ahead of its streams.
+  // There is no room if the program is too far ahead of its streams.
   wait_for_streams([&] {
     const std::lock_guard lock(mutex_);
     while (first_ < next_ && inboxes().reached(inboxes().read(number(), rank(), begun_ + 1),
@@ -79,7 +79,7 @@ void Track::take_only(OpCode op) {
 void Track::enter(OpCode op, uint8_t flags, uint64_t hash) {
   sequence_++;
   hash = mix_in_order(hash, sequence_);
-  // never that of the operation before on the same word
+  // never the hash of the previous operation in the same word
   hash_ = inboxes().wide() ? hash : hash << 1 | (sequence_ >> 1 & 1);
   const Inboxes::LogEntry entry{inboxes().next_number(),  hash_, number(),
                                 static_cast<uint8_t>(op), flags, sequence_};
@@ -161,8 +161,9 @@ bool Track::look() {
   return true;
 }
 
-// Its own words say what has been waited for in vain: the present operation's `ready`, and every
-// `done`. A peer that is late may write over it; then the next look writes again.
+// Writes the values for which this track's streams may wait in vain: the present operation's
+// `ready`, and every `done`. A late peer may overwrite such a value; the watchdog's next look
+// writes it again.
 void Track::let_streams_go() {
   const std::lock_guard lock(mutex_);
   for (int peer = 0; peer < ranks(); peer++) {
@@ -209,7 +210,7 @@ void Track::compare_logs(const Outstanding& one) {
   }
 }
 
-// Returns the ranks whose lines have not come, and the first of them.
+// Returns the ranks whose signals have not come, and the first of them in *peer.
 std::string Track::missing(const Outstanding& one, int* peer) const {
   std::string text;
   const auto list = [&](int late) {
@@ -224,8 +225,8 @@ std::string Track::missing(const Outstanding& one, int* peer) const {
   return text;
 }
 
-// From when its stream has come to it: what the stream was given before is the caller's affair, and
-// may take any time.
+// Checks the operation's deadline. Its time begins when the stream has reached it, because the
+// caller's earlier work on the stream may take any time.
 void Track::check_time(Outstanding& one) {
   Engine& engine = comm_.engine();
   if (!inboxes().reached(inboxes().read(number(), rank(), begun_), one.step)) return;
@@ -233,7 +234,7 @@ void Track::check_time(Outstanding& one) {
   int peer = -1;
   std::string late = missing(one, &peer);
   const bool left = peer >= 0 && engine.has_left(peer);
-  if (left) {  // all that it said before is there now
+  if (left) {  // all signals that it sent before are visible now
     peer = -1;
     late = missing(one, &peer);
   }

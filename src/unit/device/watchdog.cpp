@@ -7,7 +7,7 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kLookNs = 10'000'000;
-constexpr int64_t kReleaseNs = 500'000;  // while streams are let go, one operation after the other
+constexpr int64_t kReleaseNs = 500'000;  // while streams are let go, one operation at each look
 
 }  // namespace
 
@@ -44,7 +44,7 @@ void Watchdog::wake() {
 
 int64_t Watchdog::look() {
   const std::lock_guard lock(mutex_);
-  // a later note wakes it again
+  // The next note() wakes the watchdog again.
   if (!awake_.exchange(false, std::memory_order_seq_cst)) return -1;
   bool any = false, failed = false;
   for (Track* track : tracks_) {

@@ -6,7 +6,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kExactShare = 16;  // one in so many words of a host may go exactly
+constexpr uint64_t kExactShare = 16;  // one word of a host in so many may be sent exactly
 
 }  // namespace
 

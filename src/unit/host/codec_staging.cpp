@@ -14,7 +14,7 @@ struct Known {
   std::map<std::pair<const HostPool*, const Communicator*>, std::weak_ptr<CodecStaging>> of;
 };
 Known& known() {
-  static Immortal<Known> all;  // a unit may end after static objects have gone
+  static Immortal<Known> all;  // a unit may end after static objects are gone
   return all.get();
 }
 

@@ -10,13 +10,14 @@
 namespace fsccl {
 namespace {
 
-// The link was busy all the time if pieces took longer than coding, by so much.
+// The link counts as busy all the time if the pieces took so many times as long as coding.
 constexpr double kBusyLink = 1.25;
 
 uint64_t since_ns(int64_t begin_ns) { return static_cast<uint64_t>(now_ns() - begin_ns); }
 
-// Four blocks fit a slot at a byte a word, which is half of their plain bytes; one fits where four
-// would be so short that their tables weigh.
+// Returns the words of a block. Four blocks fit a slot if a word takes one byte, half of its plain
+// size. If such blocks were so short that their tables took much of the space, one block fits the
+// slot.
 size_t block_words_for(size_t slot_bytes) {
   constexpr size_t kShort = kDeltaBlockWords / 4;
   const auto of_slot = [&](size_t blocks) {
@@ -85,7 +86,8 @@ Completion DeltaGather::start(Operation& op, bool) {
   return tell_states(op, [](Operation& running) { return of(running).choose(running); });
 }
 
-// True if a host has another state of the copy than the host whose words it has.
+// Returns true if some host's copy of this host's words has another state than this host's own, or
+// if this host has none.
 bool DeltaGather::differs(size_t host) const {
   for (size_t teller = 0; teller < hosts(); teller++)
     if (told_state(teller, host) != told_state(host, host)) return true;
@@ -102,7 +104,7 @@ Completion DeltaGather::choose(Operation& op) {
   return move_plain(op, std::vector<bool>(hosts(), true));
 }
 
-// Moves what these hosts bring and does not go coded.
+// Moves the words of these hosts that are not coded.
 Completion DeltaGather::move_plain(Operation& op, const std::vector<bool>& of_hosts) {
   agreed_ = false;
   ListShape shape = list_shape(ListKind::all_gather);
@@ -125,8 +127,8 @@ Completion DeltaGather::move_plain(Operation& op, const std::vector<bool>& of_ho
   });
 }
 
-// `bytes`: by host, the bytes that it sends to each other host. Returns the most bytes that one
-// host sends to all others or receives from all others.
+// `bytes` are, for each host, the bytes that it sends to each other host. Returns the most bytes
+// that one host sends to all others or receives from all others.
 uint64_t DeltaGather::busiest(const std::vector<uint64_t>& bytes) const {
   const uint64_t all = std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
   uint64_t most = 0;
@@ -172,7 +174,7 @@ Completion DeltaGather::stream(Operation& op) {
 
 uint64_t DeltaGather::encode_piece(uint64_t words, uint8_t* out) {
   const int64_t begin_ns = now_ns();
-  // The rest is for write_no_delta().
+  // The rest is left for write_no_delta().
   const uint64_t room =
       coded_piece_bytes(words, copies_.block_words(), kDeltaHeaderBytes) - kDeltaHeaderBytes;
   uint64_t bytes = 0;
@@ -224,7 +226,7 @@ Completion DeltaGather::compare(Operation& op) {
 
 bool DeltaGather::mending() const { return any(mends_); }
 
-// The gather is over; all ranks judge it by the same numbers.
+// Ends the gather. All ranks judge it by the same numbers.
 Completion DeltaGather::end() {
   agreed_ = true;
   const uint64_t words = copies_.words(self_);
@@ -243,8 +245,8 @@ Completion DeltaGather::end() {
   return Completion::over;
 }
 
-// The time between the first and the last piece is the link's if it is more than coding took on any
-// host, and no less than the link's else.
+// Measures the link. If the time between the first and the last piece is longer than coding took on
+// any host, it is the link's time. Otherwise the link took at most this time.
 void DeltaGather::measure() {
   uint64_t coding_ns = 0;
   for (size_t host = 0; host < hosts(); host++)

@@ -32,7 +32,7 @@ LaneExchange::LaneExchange(const UnitShape& shape, Kind kind, const std::vector<
   tensors_.resize(runs_.size());
 }
 
-// Parts of a tensor lie one behind the other in the order of the ranks.
+// Adds a part. Parts of a tensor follow each other in the order of the ranks.
 void LaneExchange::add(const Part& part, fsccl_dtype_t received, int self) {
   const bool touches =
       !runs_.empty() && runs_.back().slot == part.slot && runs_.back().dtype == part.dtype &&

@@ -53,7 +53,7 @@ HostUnit::~HostUnit() {
   if (!counted_) return;
   if (unsharded_ && !writable_) drop_writes();
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
-  // the service thread may sleep on shards_summed_
+  // The service thread may sleep on shards_summed_.
   if (spec_.replicate_comm && reduced_once_) Progress::instance().end_old_sleeps();
   // If the communicator has failed, no operation marks the positions as done.
   for (const Reduced& last : reduced_)
@@ -70,7 +70,7 @@ HostUnit::~HostUnit() {
   if (spec_.replicate_comm) spec_.replicate_comm->dependents--;
 }
 
-// Debug mode: names the slots for errors.
+// Names the slots for errors, in debug mode.
 void HostUnit::name_slots() {
   const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what,
                         auto element_bytes) {
@@ -192,7 +192,8 @@ void HostUnit::make_tables() {
 // Exchanges the addresses of the shards of all replicas, for broadcast_state.
 Status HostUnit::exchange_shards() {
   Communicator& replicas = *spec_.replicate_comm;
-  // No rank can touch another's memory: broadcast_state sends a list of tensors.
+  // With mirrored slots no rank can touch another's memory, and broadcast_state sends a list of
+  // tensors.
   if (replicas.engine().mirrored()) return success();
   const auto ranks = static_cast<size_t>(replicas.size());
   const ArenaTable& arenas = replicas.context().arenas();

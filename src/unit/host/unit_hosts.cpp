@@ -48,9 +48,9 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
                   // if each host has one rank, its gradients are the host's sum
                   hosts->count() < hosts->places().size();
   const Hosts::Place own_place = hosts->own_place();
-  // For each rank of the host, the ranks of the shard_comm that it acts for. own: itself. brought:
-  // the ranks of other hosts whose pieces its lane brings. summed: the ranks whose sums its lane
-  // makes.
+  // Each vector has, for each rank of the host, ranks of the shard_comm. `own` has the rank itself,
+  // `brought` the ranks of other hosts whose pieces its lane brings, and `summed` the ranks whose
+  // sums its lane makes.
   std::vector<std::vector<int>> own(hosts->host_size()), brought(hosts->host_size()),
       summed(hosts->host_size());
   span.holders.assign(hosts->places().size(), -1);
@@ -102,7 +102,7 @@ void HostUnit::place_sums() {
   sums.offset.assign(count(), std::vector<uint64_t>(places.size()));
   const bool in_place = sums.dtype == spec_.reduce_dtype;
   const uint64_t size = dtype_size(sums.dtype);
-  // For each lane, by host: the ranks of the layout whose pieces it sums.
+  // For each lane and host, the ranks of the layout whose pieces the lane sums.
   std::vector<std::vector<std::vector<int>>> lanes(
       span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
   for (size_t rank = 0; rank < places.size(); rank++)
@@ -210,7 +210,7 @@ Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   return success();
 }
 
-// Submits the stages of a reduction over several hosts. `finishes`: the settings that finish the
+// Submits the stages of a reduction over several hosts. `finishes` has the settings that finish the
 // sum over all ranks, such as the scale.
 Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
                                    Fingerprint fingerprint, Chain* chain) {

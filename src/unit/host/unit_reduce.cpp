@@ -176,7 +176,7 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   FSCCL_TRY(check_grads(request));
   GradReduction& reduction = wanted_reduction();
   Communicator* replicas = spec_.replicate_comm;
-  const bool final = !replicas || !request.defer_replicas;  // no more is added to these sums
+  const bool final = !replicas || !request.defer_replicas;  // no later call adds to these sums
   for (const size_t k : reduction.slots) {
     FSCCL_TRY(take_grad_slot(k));
     FSCCL_TRY(grads_.intact(k));
@@ -248,7 +248,7 @@ Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_
                                  Submitted* submitted) {
   Engine& replicas = spec_.replicate_comm->engine();
   Chain chain;
-  chain.begin();  // with the first phase
+  chain.begin();  // the first phase cannot be taken back
   FSCCL_TRY(
       chain.run(std::array{&replicas}, [&] { return submit_replica_sums(request, wait, state); }));
   replica_sequence_ = replicas.submitted();

@@ -75,7 +75,7 @@ OperationSettings HostUnit::unshard_settings(uint64_t release_position) const {
   OperationSettings settings;
   settings.releases = releases_.data();
   settings.released = release_position;
-  // sums that are made apart may free the slots
+  // Sums that are made apart may free the slots.
   settings.releases_elsewhere = span_ != nullptr || engine().sums_under_way();
   return settings;
 }
