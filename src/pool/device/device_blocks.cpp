@@ -36,8 +36,7 @@ void DeviceBlocks::share_finished() {
   }
 }
 
-// Finds room in several free ranges that lie side by side and that the stream may use. kNobody: in
-// all free ranges.
+// Finds room in adjacent free ranges that the stream may use. kNobody means all free ranges.
 std::optional<uint64_t> DeviceBlocks::find_together(uint64_t room, uint64_t alignment,
                                                     uint32_t stream) const {
   std::map<uint64_t, uint64_t> free;
@@ -134,7 +133,7 @@ Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t
   for (bool asked = false; !found; found = find(room, alignment, stream, captured)) {
     Status grown = grow(room, alignment, captured, &asked, lock);
     if (grown.ok()) continue;
-    // the program may have freed some when it was asked
+    // The program may have freed memory when it was asked.
     found = find(room, alignment, stream, captured);
     if (!found) return grown;
     break;
@@ -247,7 +246,7 @@ uint64_t DeviceBlocks::trim(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   (void)(deadline.passed() ? marks_.record_all().ok() : marks_.wait_for_all(deadline).ok());
   share_finished();
-  // Bytes that only one stream may use may still be in use.
+  // A range that only one stream may take may still be in use, so only shared ranges count.
   uint64_t begin = bytes_;
   for (const auto& [from, range] : shared_.ranges())
     if (range.end == bytes_) begin = from;

@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kJournalPart[] = {1, 2};  // slots of each rank's own, and blocks
+constexpr size_t kJournalPart[] = {1, 2};  // each rank's own slots, and blocks
 constexpr const char* kPartNames[] = {"slots", "blocks"};
 
 }  // namespace
@@ -90,7 +90,7 @@ Status DeviceMemory::extend(DevicePart part, uint64_t bytes) {
               pool_, rank_, bytes, result.status().text());
 }
 
-// Extends the part. Memory that other threads took meanwhile counts, too.
+// Extends the part. The limit also counts memory that other threads have taken meanwhile.
 Status DeviceMemory::extend_now(DevicePart part, uint64_t bytes) {
   if (held() + bytes > limits_.all || bytes > of(part).address_bytes() - of(part).bytes())
     return refuse(bytes);

@@ -13,7 +13,7 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kSlotsInJournal = 1;  // slots of each rank's own
+constexpr size_t kSlotsInJournal = 1;  // each rank's own slots
 
 // Returns this rank's description of its device, or the reason why it cannot take part.
 Result<DeviceRank> describe(const Result<const cuda::Device*>& opened,
@@ -109,8 +109,6 @@ Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach,
   return success();
 }
 
-// Memory that work on the device may still use is not unmapped. If the work does not end, or if it
-// is not known whether it has ended, the memory stays.
 Status DevicePool::import(void*, uint64_t) {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: "
@@ -118,6 +116,8 @@ Status DevicePool::import(void*, uint64_t) {
               name_);
 }
 
+// Memory that work on the device may still use is not unmapped. If the work does not end, or if it
+// is not known whether it has ended, the memory stays.
 DevicePool::~DevicePool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
@@ -175,7 +175,7 @@ Status DevicePool::order(const Held& slot, cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
   std::optional<StreamMarks::Calls> calls;
-  if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream the driver is not called
+  if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream, the driver is not called
   const uint64_t end = slot.offset + slot.bytes;
   released_.needs(slot.offset, end, &needed_, &needed_waits_);
   for (const StreamMark& mark : needed_) FSCCL_TRY(marks_.make_wait(number, mark));
@@ -234,7 +234,8 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable,
   return slot.offset;
 }
 
-// In debug mode the bytes are spoilt at once, so their last readers are waited for now.
+// Marks the stream's last use of the slot. In debug mode the slot's bytes are overwritten at once,
+// so the stream waits for their last readers now.
 Result<StreamMark> DevicePool::mark(const Held& slot, cuda::CUstream stream,
                                     std::vector<cuda::CUstreamBatchMemOpParams>* waits) {
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
@@ -255,7 +256,7 @@ Status DevicePool::give_back(uint64_t key, cuda::CUstream stream,
   Held& slot = found->second;
   const std::lock_guard lock(mutex_);
   std::optional<StreamMarks::Calls> calls;
-  if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream the driver is not called
+  if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream, the driver is not called
   FSCCL_ASSIGN(const StreamMark marked, mark(slot, stream, &waits));
   released_.add(slot.offset, slot.offset + slot.bytes, marked, std::move(waits));
   Undo undo([&] { released_.forget(slot.offset, slot.offset + slot.bytes); });
@@ -281,9 +282,10 @@ Status DevicePool::declare(const std::vector<StepEvent>& events) {
   return status;
 }
 
-// Gives back the surplus of a recorded step, which takes more than its plan. Whole segments above
-// the plan go when all work on released bytes of this rank is over: its streams then read no peer's
-// slots any more, and after the vote no rank's streams do.
+// Gives back the surplus of a recorded step, which takes more memory than its plan. Whole segments
+// above the plan are released when all work on this rank's released bytes is over. This rank's
+// streams then read no slots of peers any more, and after the vote the same holds for the streams
+// of all ranks.
 Status DevicePool::give_back_surplus() {
   const uint64_t kept =
       slots_->kept_by_shrink(std::max<uint64_t>(region_->extent(), keeps_first_slots_ ? 1 : 0));

@@ -40,7 +40,7 @@ std::optional<uint64_t> FreeRanges::find(uint64_t bytes, uint64_t alignment,
   for (auto range = by_size_.lower_bound({bytes, 0}); range != by_size_.end(); ++range) {
     const auto [size, begin] = *range;
     const uint64_t at = round_up(begin, alignment);
-    if (at - begin > size - bytes) continue;  // only just large enough, and lost to alignment
+    if (at - begin > size - bytes) continue;  // too small once it is aligned
     *range_bytes = size;
     return at;
   }

@@ -37,7 +37,7 @@ bool maps(const cuda::Device& device, const DeviceRank& mine, const DeviceRank& 
     if (std::memcmp(uuid, other.uuid, sizeof uuid) == 0)
       return driver.cuDeviceCanAccessPeer(&can, own, peer) == cuda::CUDA_SUCCESS && can != 0;
   }
-  return false;  // CUDA_VISIBLE_DEVICES hides it
+  return false;  // CUDA_VISIBLE_DEVICES hides the device
 }
 
 Status compare(const DeviceRank& mine, const DeviceRank& other, size_t rank) {

@@ -5,7 +5,8 @@
 namespace fsccl {
 namespace {
 
-// The words are counters that wrap around, as the driver compares them.
+// Returns true if `a` waits for a later value than `b`. The words are counters that wrap around,
+// and the driver compares them in the same way.
 bool is_later(const cuda::CUstreamBatchMemOpParams& a, const cuda::CUstreamBatchMemOpParams& b) {
   if (a.operation == cuda::CU_STREAM_MEM_OP_WAIT_VALUE_64)
     return static_cast<int64_t>(a.value64 - b.value64) > 0;
@@ -47,7 +48,8 @@ void ReleasedBytes::split(uint64_t at) {
   range->second.end = at;
 }
 
-// In a step that repeats, a slot takes the bytes of exactly one slot before it.
+// Returns the range from `begin` to `end` if there is exactly this one. In a step that repeats, a
+// slot takes the bytes of exactly one earlier slot.
 ReleasedBytes::Ranges::const_iterator ReleasedBytes::find_same(uint64_t begin, uint64_t end) const {
   const auto range = ranges_.find(begin);
   return range != ranges_.end() && range->second.end == end ? range : ranges_.end();

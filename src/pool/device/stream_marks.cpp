@@ -34,7 +34,7 @@ Result<uint32_t> StreamMarks::number(cuda::CUstream stream) {
     return fail(FSCCL_ERR_LIMIT,
                 "{} would be the stream number {} of the pool: use fewer, or use them again",
                 static_cast<void*>(stream), kMostStreams + 1);
-  if (streams_.size() == 1) FSCCL_TRY(record(0));  // from now on marks are waited for
+  if (streams_.size() == 1) FSCCL_TRY(record(0));  // from now on streams wait for marks
   streams_.emplace_back().stream = stream;
   return static_cast<uint32_t>(streams_.size() - 1);
 }
@@ -44,7 +44,7 @@ void StreamMarks::drop_first(Stream& stream) {
   stream.events.pop_front();
 }
 
-// Records an event for the last mark, unless the stream is being captured.
+// Records an event for the stream's last mark, unless the stream is being captured.
 Status StreamMarks::record(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.marks == stream.over ||
@@ -78,14 +78,14 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   waiter.known.resize(std::max<size_t>(waiter.known.size(), streams_.size()));
   uint64_t& known = waiter.known[mark.stream];
   if (known >= mark.sequence) return success();
-  FSCCL_TRY(record(mark.stream));  // the mark has no event yet if the stream was being captured
+  FSCCL_TRY(record(mark.stream));  // a captured stream's mark has no event yet
   const auto event = std::lower_bound(
       other.events.begin(), other.events.end(), mark.sequence,
       [](const Recorded& recorded, uint64_t sequence) { return recorded.sequence < sequence; });
   const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(waiter.stream));
   if (capturing || event == other.events.end()) {
-    look(mark.stream);  // the stream cannot wait; perhaps the mark is over already
+    look(mark.stream);  // the stream cannot wait, but the mark may be over already
     if (known_over(mark)) return success();
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "memory was used last by stream {}, and stream {} is being captured: neither can "
@@ -98,8 +98,8 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   return success();
 }
 
-// The youngest first: events of a stream are complete in their order, and to ask for one costs
-// about as much as to record one.
+// Looks for the last mark that is over. It asks for the youngest event first, because events of a
+// stream complete in order, and to ask for one costs about as much as to record one.
 void StreamMarks::look(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.events.empty()) return;
@@ -131,7 +131,7 @@ Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
 }
 
 Result<bool> StreamMarks::finish(Deadline deadline) {
-  const auto there = [](const Stream& stream) {  // to be waited for: it lives, or an event does
+  const auto there = [](const Stream& stream) {  // the stream or an event can be waited for
     return cuda::is_legacy(stream.stream) || stream.marks == stream.over ||
            (!stream.events.empty() && stream.events.back().sequence == stream.marks);
   };

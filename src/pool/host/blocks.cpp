@@ -24,7 +24,8 @@ Blocks::Blocks(Setup setup) : setup_(std::move(setup)), region_(setup_.bytes) {
   if (setup_.debug && !setup_.dry_run) watch_ = std::make_unique<BlockWatch>(setup_.memory);
 }
 
-// The memory checker forgets these addresses: later content is not free memory of this object.
+// Makes the memory accessible again for memory checkers, because its later contents are not free
+// memory of this object.
 Blocks::~Blocks() { allow_memory(setup_.memory, setup_.dry_run ? 0 : reached_); }
 
 // Takes bytes of the region, and makes them exist.

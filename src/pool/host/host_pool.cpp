@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 
-// The vote of a rank in an agreement. All ranks use the smallest value of each member.
+// The vote of a rank. All ranks use the smallest value of each member.
 struct Vote {
   uint64_t limit = 0, sparse = 0;
 };
@@ -27,15 +27,15 @@ struct Vote {
 struct Terms {
   uint64_t part_bytes;
   uint32_t arena_id;
-  // the arena that rank 0 has made: the library's own, or memory of a source from outside
+  // Says how rank 0 has made the arena: of the library's own memory, or of an outside source.
   enum : uint16_t { failed, own, outside } made;
   uint16_t debug;
-  uint64_t file_offset;  // where the arena begins in its file
+  uint64_t file_offset;  // the arena's offset in its file
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
-// All ranks get the same error if one has failed (all_ok of consensus.h). Otherwise all get the
-// minimum of their votes.
+// Returns an error on all ranks if one has failed (all_ok() of consensus.h), and else the minimum
+// of their votes.
 Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what) {
   FSCCL_TRY(all_ok(comm, std::move(mine), what));
   FSCCL_ASSIGN(const std::vector<Vote> all, all_gather(comm, vote));
@@ -50,18 +50,19 @@ uint64_t tag_of(const Communicator& comm, uint32_t arena_id) {
 
 uint64_t control_bytes(const Communicator& comm, bool outside) {
   const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(Milestone);
-  // files of huge pages are mapped whole pages at a time
+  // Files of huge pages are mapped in whole pages.
   return outside ? round_up(lines, kGrowth) : lines;
 }
 
-// Rank 0 makes the arena, offers its descriptor to the other ranks and decides the terms. `limit`:
-// of a rank's bytes; `space`: the addresses that a part takes if addresses are plentiful.
+// Rank 0 makes the arena, offers its descriptor to the other ranks, and decides the terms. `limit`
+// is the limit of a rank's bytes. `space` is the size of a part in addresses if addresses are
+// plentiful.
 Result<HostArena> make_arena(Communicator& comm, Result<PoolSource>& source, uint64_t limit,
                              uint64_t space, const Limits& limits, Terms* terms) {
   const int64_t region = config()->pool_region_bytes;
   const bool outside = source.ok() && source.value().outside();
-  // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v),
-  // there are as many as bytes.
+  // Addresses beyond the limit let slots lie apart. If addresses are limited, too (ulimit -v), a
+  // part gets only as many addresses as bytes.
   const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
   if (narrow) space = limit;
   terms->part_bytes =
@@ -149,8 +150,8 @@ Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
   return pool;
 }
 
-// `whole`: the communicator of all hosts. Their pools have the same limit, because they take the
-// same slots for the units that they share.
+// Makes the pool of one host. `whole` is the communicator of all hosts. The pools of all hosts have
+// the same limit, because they take the same slots for the units that they share.
 Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, Communicator& whole,
                                                            const fsccl_pool_config_t& config,
                                                            Result<PoolSource> source) {
@@ -274,7 +275,7 @@ void HostPool::set_room() {
   }
 }
 
-// `plan`: for sparse parts, how large a plan may be.
+// `plan` is the largest plan of a sparse part.
 void HostPool::set_capacity(PartKind part, uint64_t bytes, uint64_t plan) {
   memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_)
                     : region(part).set_capacity(bytes);
@@ -338,8 +339,9 @@ Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, b
   return grant;
 }
 
-// A rank that finds no memory for its own data in the middle no longer has the history of slots
-// that the others have, and they may wait for it.
+// Takes a slot in a step without a plan. If this rank lacks memory for the pool's own data on the
+// way, its history of slots differs from that of the others, which may wait for it. The engine
+// therefore gives up.
 Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, const SlotName& name,
                                                 uint64_t bytes, bool stable,
                                                 const Requester& requester) {
@@ -437,8 +439,8 @@ Status HostPool::end_step() {
 uint64_t HostPool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
 
 uint64_t HostPool::trim() {
-  // Only the local part shrinks. Slots, which peers may still read, stay until a plan needs less. A
-  // block that is being made counts in top() before it asks for its memory.
+  // Only the local part shrinks. Slots stay until a plan needs less, because peers may still read
+  // them. A block that is being made counts in top() before it asks for its memory.
   return blocks_->shrink(
       [this](uint64_t top) { return memory_->shrink(PartKind::local, rank(), top); });
 }

@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "base/small_file.h"
 
-// The headers of some systems on which this is built do not have this constant.
+// The headers of some supported systems lack this constant.
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif

@@ -1,5 +1,6 @@
-// A step that the program declares before it runs: both kinds of slots are planned from it, within
-// the limit that all ranks have in common, and all ranks make the plans' memory, or none does.
+// A step that the program declares before it runs. Both kinds of slots are planned from it, within
+// the limit that all ranks have in common. Then all ranks make the memory of the plans, or none
+// does.
 #include <algorithm>
 
 #include "pool/host/host_pool.h"
@@ -15,8 +16,8 @@ std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Ev
 
 }  // namespace
 
-// Makes the memory of the plans of a declared schedule, and sets *change to what that takes. All
-// ranks get an error if there is too little memory.
+// Makes the memory of the plans of a declared step, and sets *change to the memory that this makes
+// and gives back. All ranks get an error if there is too little memory.
 Status HostPool::make_plans_memory(MemoryChange* change) {
   if (memory_->sparse()) {
     FSCCL_TRY(plan_mending(change));

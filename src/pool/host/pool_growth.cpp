@@ -1,12 +1,12 @@
-// The memory of slots grows, and shrinks, on all ranks or on none. The history of the calls
-// determines the place of a slot, alike on all ranks; but whether a rank has memory for the slot
-// depends on its blocks and on its machine. So the ranks that take a slot agree whenever memory has
-// to be made: each makes its own, votes, and gives it back if one of them has failed. Then all of
-// them return the same error, and go on. A step that fits the existing memory makes none, and does
-// not communicate.
+// The memory of slots grows and shrinks on all ranks or on none. The history of calls determines
+// the place of a slot, so it is the same on all ranks. Each rank's blocks and machine decide,
+// however, whether it has memory for the slot. The ranks that take a slot therefore agree whenever
+// memory has to be made: each makes its own, votes, and gives it back if any of them has failed. In
+// that case all of them return the same error and can continue. A step that fits the existing
+// memory makes none, and does not communicate.
 //
 // Bytes go back to the system only when every rank has released them. Their return is an event of
-// the history: a rank that takes a slot there later waits until every rank has passed the event, so
+// the history. A rank that takes a slot there later waits until every rank has passed the event, so
 // that no rank returns bytes that another rank has written since.
 #include <algorithm>
 
@@ -17,11 +17,11 @@ namespace {
 
 // A rank's vote on memory that all ranks must have.
 struct GrowthVote {
-  uint64_t lacking = 0;  // bytes that it could not make; 0: its memory is there
+  uint64_t lacking = 0;  // bytes that it could not make; 0: it has its memory
   uint64_t limit = 0;
 };
 
-constexpr uint8_t kGrowing = 0x80;  // a flag of the fingerprint: the ranks agree on memory
+constexpr uint8_t kGrowing = 0x80;  // flag of the fingerprint: the ranks agree on memory
 
 Status gather_votes(const HostPool::Requester& requester, const GrowthVote& mine,
                     std::vector<GrowthVote>* all) {
@@ -55,9 +55,9 @@ void HostPool::MemoryChange::add(PartKind part, BackedBytes::Change&& change) {
   released = std::max(released, change.released);
 }
 
-// `mine`: success if this rank has its memory. *lacking has the bytes that this rank lacks. It is
-// set to the most that any rank lacks, or to 0 if all have their memory or if the agreement itself
-// failed.
+// Votes on memory. `mine` is success if this rank has its memory, and *lacking is the number of
+// bytes that it lacks. *lacking is set to the most that any rank lacks, or to 0 if all have their
+// memory or if the agreement itself has failed.
 Status HostPool::agree_on_memory(const Requester& requester, Status mine, uint64_t* lacking) const {
   const GrowthVote vote =
       mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
@@ -92,7 +92,7 @@ Status HostPool::carry_out(const MemoryChange& change, const Requester& requeste
   if (change.empty()) return success();
   if (!change.given_back[0].empty() || !change.given_back[1].empty()) {
     if (Status released = wait_released(change.released); !released.ok()) {
-      requester.comm.engine().fail_all(released.error());  // the others may wait for this rank
+      requester.comm.engine().fail_all(released.error());  // the other ranks may wait for this one
       return released;
     }
     take_back(change.given_back, {true, true});
@@ -116,7 +116,7 @@ Status HostPool::carry_out(const MemoryChange& change, const Requester& requeste
   return agreed;
 }
 
-// Gives ranges of both parts back. `there`: by part, whether this rank has their memory.
+// Gives ranges of both parts back. `there` says, for each part, whether this rank has their memory.
 void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
                          const std::array<bool, 2>& there) {
   const uint64_t position = ledger_.next();

@@ -5,8 +5,8 @@
 
 namespace fsccl {
 
-// Copies the figures of the regions to where any thread may read them; the regions themselves are
-// only for the thread of the pool's program. A step that goes by its table only adds hits, which
+// Copies the figures of the regions to atomics that any thread may read. Only the thread of the
+// pool's program may access the regions themselves. Calls of a planned step add only hits, which
 // are copied when the step ends.
 void HostPool::update_figures() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {

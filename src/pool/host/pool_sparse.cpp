@@ -1,20 +1,20 @@
 // Sparse parts, for slots of a step that is not planned (backed_bytes.h). Bytes exist only where
 // slots lie: when a slot is taken, its bytes are made, and as many free bytes of both parts are
-// given back. So a pool has little more memory than its live bytes, and never more than its limit.
-// The number of live bytes decides whether a slot has room, not the places of free bytes. A slot is
+// given back. A pool thus has little more memory than its live bytes, and never more than its
+// limit. A slot has room if there are few enough live bytes, wherever the free bytes lie. A slot is
 // refused only if it and the live bytes exceed the limit, if one rank's blocks or machine leave no
 // room for it, or if the free addresses are fragmented (FSCCL_POOL_REGION_BYTES).
 //
 // When a step is planned, all bytes of the plan exist again from the first slot after the second
-// step boundary on. Then no slot needs a system call.
+// step boundary on. After that, no slot needs a system call.
 #include "base/limits.h"
 #include "cuda/device.h"
 #include "pool/host/host_pool.h"
 
 namespace fsccl {
 
-// A pool may not be sparse if a source, a network card or a driver of GPUs may keep its pages: such
-// a user would not see that other pages lie at an address.
+// Returns true if a pool may be sparse. It may not be if a source, a network card or a GPU driver
+// may keep its pages: these would not see that other pages lie at an address.
 bool HostPool::may_be_sparse(Communicator& comm, const PoolSource& source) {
   return !source.stack() && !comm.context().network_keeps_pages() &&
          page_bytes() <= CollectiveRegion::kAlignment && !cuda::devices_may_be_there();
@@ -68,8 +68,9 @@ std::array<uint64_t, 2> HostPool::whole_extents() const {
   return rounded[0] + rounded[1] <= memory_->most_slots() ? rounded : exact;
 }
 
-// At a step boundary: memory is mended only if bytes of the plan were missing at two successive
-// boundaries, so that a single deviating step costs nothing more.
+// Decides at a step boundary whether to make the plan's memory whole again. Bytes of the plan must
+// have been missing at two successive boundaries, so that a single deviating step costs nothing
+// more.
 void HostPool::look_if_torn() {
   const std::array<uint64_t, 2> whole = whole_extents();
   const bool torn = !memory_->backed(PartKind::shared).is(whole[0]) ||

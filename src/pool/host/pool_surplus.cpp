@@ -1,12 +1,11 @@
 // Gives back memory that the plan of slots no longer needs. The slots of a recorded step are placed
 // in the order of the calls, which takes more memory than its plan, and a new plan may be smaller
 // than the one before. When the extent of a part has fallen at a step boundary, no rank holds a
-// slot above it, but operations on these bytes may still run, here and on other ranks. The bytes
-// therefore go at the next step boundary with a surplus, a whole step later. By then nearly every
-// rank has released them, and the others are waited for. All ranks do this at the same place in
-// their histories. The return of memory is an event of its own in the history, and a rank that
-// takes a slot in that range waits for it, so no rank returns bytes that another rank has written
-// since.
+// slot above it, but operations on these bytes may still run, on this rank and on others. The bytes
+// therefore go back at the next step boundary with a surplus, a whole step later. By then nearly
+// every rank has released them, and this rank waits for the others. All ranks do this at the same
+// place in their histories. The return of memory is an event of the history, and a rank that takes
+// a slot in that range waits for it, so no rank returns bytes that another rank has written since.
 #include "base/log.h"
 #include "pool/host/host_pool.h"
 

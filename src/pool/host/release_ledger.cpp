@@ -16,8 +16,8 @@ void ReleaseLedger::done(uint64_t position) {
     done_[position % kMostOpen].store(position, std::memory_order_seq_cst);
     from = line.load(std::memory_order_seq_cst);
   }
-  // The thread that closes a gap advances the line over all done positions behind it. A thread that
-  // loses the race was overtaken by one that has seen its mark.
+  // The thread that closes a gap advances the line over all done positions behind it. If it loses a
+  // race for the line, another thread has seen its mark and advances the line for it.
   while (true) {
     uint64_t to = from;
     while (done_[(to + 1) % kMostOpen].load(std::memory_order_seq_cst) == to + 1) to++;
@@ -41,8 +41,8 @@ Status wait_for_release(Engine& engine, int peer, const Milestone& line, uint64_
   bool left = false;
   const auto broken = [&] {
     if (!engine.move_on() || !engine.intact().ok()) return true;
-    // The peer may have released the bytes and left since the last look at its line. So the fact
-    // that it has left counts only at the next look.
+    // The peer may have released the bytes and left since the last look at its line. That it has
+    // left therefore counts only at the next look.
     return std::exchange(left, engine.has_left(peer));
   };
   const Engine::RecordedWait recorded(engine, peer, recording::Duty::release_slot);
@@ -60,7 +60,7 @@ Status wait_for_release(Engine& engine, int peer, const Milestone& line, uint64_
                                           "rank {} has left (destroyed its communicator, or its "
                                           "process ended) while {} waited for it",
                                           error.peer, what);
-  engine.fail_all(error);  // an earlier failure stays, and is the one that is returned
+  engine.fail_all(error);  // an earlier failure stays, and failure() returns it
   return engine.failure();
 }
 

@@ -39,7 +39,7 @@ void SlotWatch::name(uint64_t key, std::string text, std::vector<NamedRange> pie
 }
 
 void SlotWatch::guard(const Slot& slot, Access access) {
-  // Slots are of whole pages of 4096 bytes. Where pages are larger, one may be of two slots.
+  // Slots are whole pages of 4096 bytes. A larger page may belong to two slots.
   if (page_bytes() > 4096) access = Access::write;
   if (set_access(slot.seen, slot.bytes, access)) return;
   // The process has too many mappings (vm.max_map_count). Slots stay unguarded, which is better
@@ -65,7 +65,7 @@ void SlotWatch::taken(PartKind part, uint64_t key, std::byte* data, uint64_t byt
   note(slot, key, "which are not there yet");
 }
 
-// Calls visit(begin, end, piece before, piece behind) for each zone; offsets count from `data` on.
+// Calls visit(begin, end, piece before, piece behind) for each zone. Offsets count from `data` on.
 template <class Visit>
 void SlotWatch::each_zone(const Slot& slot, uint64_t key, const Visit& visit) {
   auto begin = -static_cast<int64_t>(kZone);
