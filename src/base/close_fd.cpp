@@ -1,4 +1,4 @@
-// The system's close(), in a file of its own: a simulation puts another in its place.
+// The system's close(), in a file of its own, so that a simulation can replace it.
 #include <unistd.h>
 
 #include "base/fd.h"

@@ -1,4 +1,4 @@
-// The one store of the process, read at the first use.
+// The configuration of the process, which is read at its first use.
 #include "base/config.h"
 
 #include <sys/auxv.h>
@@ -15,8 +15,8 @@
 namespace fsccl {
 namespace {
 
-// The FSCCL_* of the environment, in its order, without those that the Python packages read
-// themselves. A program with more rights than its user does not listen to it.
+// Returns the FSCCL_* variables of the environment in their order, except those that the Python
+// packages read themselves. A program with more rights than its user ignores the environment.
 std::vector<ConfigSetting> read_environment() {
   std::vector<ConfigSetting> settings;
   if (getauxval(AT_SECURE) != 0 || environ == nullptr) return settings;
@@ -72,7 +72,8 @@ class ProcessConfig {
   Status log_status_;
 };
 
-// Never destroyed: threads may still log and ask while the process ends.
+// The configuration is never destroyed, because threads may still log or read settings while the
+// process ends.
 ProcessConfig& process_config() {
   static Immortal<ProcessConfig> instance;
   return instance.get();

@@ -50,7 +50,7 @@ Status check_owner(const std::string& path, const struct stat& info) {
 }  // namespace
 
 Result<std::vector<ConfigSetting>> read_config_file(const std::string& path) {
-  // Not blocking, so that a FIFO is refused below instead of waited for.
+  // The open does not block, so that a FIFO is refused below instead of waited for.
   const Fd fd =
       make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
   struct stat info;
@@ -80,7 +80,7 @@ Result<std::vector<ConfigSetting>> read_config_file(const std::string& path) {
 Result<std::vector<ConfigSetting>> parse_config_file(const std::string& path,
                                                      std::string_view content) {
   std::vector<ConfigSetting> settings;
-  // The mark that some editors put before a text.
+  // Some editors put this mark (BOM) at the beginning of a text.
   if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);
   if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF"))
     return fail(FSCCL_ERR_CONFIG, "FSCCL_CONFIG_FILE {} is a text in UTF-16; store it as UTF-8",

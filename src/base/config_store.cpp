@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kFileVariable = "FSCCL_CONFIG_FILE";
 
-// The index of a known name, or -1.
+// Returns the index of a known name, or -1.
 int find_variable(std::string_view name) {
   const auto& specs = config_specs();
   const auto found = std::find_if(specs.begin(), specs.end(),
@@ -27,7 +27,7 @@ std::string unknown_text(std::string_view name) {
 
 Status unknown(std::string_view name) { return fail(FSCCL_ERR_CONFIG, "{}", unknown_text(name)); }
 
-// Fills the typed fields; `values` is in the order of config.def.
+// Fills the typed fields. `values` has the order of config.def.
 ConfigRef make_config(const std::vector<ConfigValue>& values) {
   auto config = std::make_shared<Config>();
   auto value = values.begin();
@@ -73,7 +73,7 @@ void ConfigStore::complain(Status status) {
   if (status_.ok()) status_ = std::move(status);
 }
 
-// The file's name has an authority of its own: the API's, else the environment's.
+// Reads the file that the API names, or else the one that the environment names.
 Status ConfigStore::read_file() {
   std::string path;
   for (const auto* settings : {&environment_, &api_}) {

@@ -84,7 +84,7 @@ Result<ConfigValue> parse_text(const ConfigSpec& spec, std::string_view text) {
   return value;
 }
 
-// The index of the word, or -1.
+// Returns the index of the word, or -1.
 int64_t find_word(const std::vector<std::string>& words, std::string_view text) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (equal_ignoring_case(text, words[i])) return static_cast<int64_t>(i);
@@ -195,7 +195,7 @@ std::string quote(std::string_view text) {
 
 std::string_view nearest_name(std::string_view name,
                               const std::vector<std::string_view>& candidates) {
-  // The prefix is common to all; up to half of the rest may be wrong.
+  // All names share the prefix. Up to half of the rest may be wrong.
   constexpr size_t kPrefix = 6, kLongest = 64;
   if (name.size() > kLongest) return {};
   size_t best = std::max<size_t>(3, (name.size() - std::min(name.size(), kPrefix)) / 2) + 1;

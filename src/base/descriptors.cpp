@@ -18,7 +18,7 @@ constexpr rlim_t kRoom = 16;
 }  // namespace
 
 Status check_descriptors(int count, const char* purpose) {
-  // descriptors that one thread opens for the check must not be missing for another thread
+  // Another thread must not lack the descriptors that a thread opens for the check.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   std::vector<Fd> free;
@@ -29,7 +29,7 @@ Status check_descriptors(int count, const char* purpose) {
       free.push_back(std::move(one));
       continue;
     }
-    // a filter that permits no open: nothing is known
+    // Another error comes from a filter that permits no open(). Nothing is known then.
     if (error != EMFILE && error != ENFILE) break;
     return fail_errno(
         error, fmt::format("{} more open files are needed to {}, and there is room for {}", count,

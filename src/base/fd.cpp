@@ -17,8 +17,8 @@ int above_standard(int fd) {
 
 StandardNumbersTaken::StandardNumbersTaken() {
   const int saved_errno = errno;
-  // open() gives the lowest free number: each call fills one gap, and never replaces what another
-  // thread opens at the same time.
+  // open() returns the lowest free number, so each call fills one gap, and never replaces a
+  // descriptor that another thread opens at the same time.
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
     const int got = ::open("/", O_PATH | O_CLOEXEC);

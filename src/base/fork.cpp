@@ -18,10 +18,11 @@ struct Hook {
   void* context = nullptr;
 };
 
-// A fixed table: the child must not allocate.
+// The table has a fixed size, because the child must not allocate.
 constexpr int kMaxHooks = 4096;
 std::array<Hook, kMaxHooks> hooks;
-// Held across fork(), so that the child never sees a table that another thread was changing.
+// The mutex is held across fork(), so that the child never sees a table that another thread was
+// changing.
 std::mutex hooks_mutex;
 
 void before_fork() { hooks_mutex.lock(); }

@@ -1,4 +1,4 @@
-// Which addresses a name stands for, and which of them this host has.
+// Finds the addresses that a name stands for, and those of this host.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -21,7 +21,7 @@ bool is_unspecified(const IpAddress& ip) {
 struct Own {
   std::string interface_name;
   IpAddress ip = {};
-  uint32_t link = 0;  // the interface of a link-local address
+  uint32_t link = 0;  // interface of a link-local address
 };
 
 // Returns the addresses of this host on interfaces that are up.
@@ -43,7 +43,8 @@ Result<std::vector<Own>> own_addresses() {
   return all;
 }
 
-// "[::1]" is how an IPv6 address stands in a URL, and a dot at the end makes a name absolute.
+// URLs enclose IPv6 addresses in brackets, as in "[::1]". A dot at the end of a name makes it
+// absolute.
 std::string without_brackets(const std::string& host) {
   const bool enclosed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   return enclosed ? host.substr(1, host.size() - 2) : host;
@@ -59,7 +60,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   std::string name = without_brackets(host);
   errno = 0;
   int error = getaddrinfo(name.c_str(), nullptr, &hints, &list);
-  // /etc/hosts knows names without the dot
+  // /etc/hosts has names without the dot.
   if (error != 0 && name.size() > 1 && name.back() == '.') {
     name.pop_back();
     error = getaddrinfo(name.c_str(), nullptr, &hints, &list);

@@ -13,7 +13,7 @@
 
 namespace fsccl {
 namespace {
-constexpr int kWriterMs = 10'000;  // for whoever writes to a FIFO
+constexpr int kWriterMs = 10'000;  // patience for a program that writes to a FIFO
 }
 
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
@@ -22,7 +22,7 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
   if (!file.valid()) return fail_errno(errno, path + ": cannot be opened");
   std::string text;
   std::vector<char> part(64 << 10);
-  // A FIFO that nobody writes has nothing to read for good.
+  // A FIFO without a writer never has anything to read.
   if (pollfd entry = {file.get(), POLLIN, 0}; ::poll(&entry, 1, kWriterMs) == 0)
     return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: nobody writes to it", path);
   while (text.size() <= most_bytes) {

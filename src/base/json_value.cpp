@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-// Makes values of what nlohmann's parser finds; the parser makes none of its own then.
+// Makes JsonValues from the events of nlohmann's parser, which then makes no values of its own.
 class Builder {
  public:
   bool null() { return add(JsonValue()); }
@@ -18,7 +18,7 @@ class Builder {
   bool number_unsigned(uint64_t value) { return add(JsonValue(value)); }
   bool number_float(double value, const std::string&) { return add(JsonValue(value)); }
   bool string(const std::string& value) { return add(JsonValue(value)); }
-  bool binary(const nlohmann::json::binary_t&) { return false; }  // JSON has none
+  bool binary(const nlohmann::json::binary_t&) { return false; }  // JSON has no such values
   bool start_array(size_t) { return open(JsonValue::List()); }
   bool end_array() { return close(); }
   bool start_object(size_t) { return open(JsonValue::Object()); }
@@ -26,7 +26,7 @@ class Builder {
     std::get<JsonValue::Object>(open_.back()).push_back({key, {}});
     return true;
   }
-  // If several members have one key, the last of them counts.
+  // If several members have the same key, the last one counts.
   bool end_object() {
     auto& members = std::get<JsonValue::Object>(open_.back());
     std::reverse(members.begin(), members.end());
@@ -68,7 +68,7 @@ class Builder {
     return true;
   }
 
-  std::vector<JsonValue::Value> open_;  // lists and objects that have not ended
+  std::vector<JsonValue::Value> open_;  // lists and objects whose ends are not reached yet
 };
 
 }  // namespace
@@ -119,12 +119,13 @@ Result<JsonValue> parse_json_text(const std::string& text, const std::string& so
   if (builder.too_large)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: a number in it is too large", source);
   const std::string_view before = std::string_view(text).substr(0, builder.before_error);
-  const size_t line_begin = before.rfind('\n') + 1;  // 0 where there is none
+  const size_t line_begin = before.rfind('\n') + 1;  // 0 if there is none
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,
               1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
 }
 
-// A value of nlohmann's without children takes no memory when it is destroyed.
+// Returns the text as a JSON string. A value of nlohmann's without children takes no memory when it
+// is destroyed.
 std::string spelled(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

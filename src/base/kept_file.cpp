@@ -41,7 +41,7 @@ std::string kept_file_path(std::string_view name) {
 }
 
 Result<std::string> read_kept_file(const std::string& path) {
-  // Not blocking, so that a FIFO is refused instead of waited for.
+  // The open does not block, so that a FIFO is refused instead of waited for.
   const Fd file = make_fd([&] {
     return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
   });
@@ -61,7 +61,7 @@ Result<std::string> read_kept_file(const std::string& path) {
 
 Status keep_file(const std::string& path, std::string_view text) {
   const std::string folder = path.substr(0, path.rfind('/'));
-  (void)::mkdir(folder.substr(0, folder.rfind('/')).c_str(), 0700);  // ~/.cache may not be there
+  (void)::mkdir(folder.substr(0, folder.rfind('/')).c_str(), 0700);  // ~/.cache may not exist
   (void)::mkdir(folder.c_str(), 0700);
   FSCCL_ASSIGN(WholeFile file, WholeFile::create(path));
   file.append(text);

@@ -23,8 +23,8 @@ Limit resource(__rlimit_resource_t which, const char* name) {
   return limit;
 }
 
-// The number at the start of the text, after blanks; kUnlimited when there is none ("max", or no
-// file).
+// Returns the number at the start of the text, after blanks, or kUnlimited if there is none, as in
+// "max" or if the file does not exist.
 uint64_t first_number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\n"), text.size()));
   uint64_t number = kUnlimited;
@@ -32,7 +32,7 @@ uint64_t first_number(std::string_view text) {
   return number;
 }
 
-// A line "MemTotal:  123 kB" of /proc/meminfo, in bytes.
+// Returns the bytes in a line such as "MemTotal:  123 kB" of /proc/meminfo.
 uint64_t meminfo_bytes(std::string_view meminfo, std::string_view key) {
   const size_t found = meminfo.find(key);
   if (found == std::string_view::npos) return kUnlimited;
@@ -40,7 +40,8 @@ uint64_t meminfo_bytes(std::string_view meminfo, std::string_view key) {
   return kib > kUnlimited / 1024 ? kUnlimited : kib * 1024;
 }
 
-// The directories of this process's cgroup, from itself to the root: each may limit.
+// Returns the directories of this process's cgroup, from itself to the root. Each of them may have
+// limits.
 std::vector<std::string> cgroup_directories(const std::string& root) {
   const std::string text = read_small_file(root + "/proc/self/cgroup");
   const size_t found = text.starts_with("0::") ? 0 : text.find("\n0::");
@@ -66,7 +67,7 @@ void apply_cgroup_memory(const std::string& directory, Limits* limits) {
   if (maximum == kUnlimited) return;
   const std::string name = fmt::format("the container's memory ({})", file);
   lower(&limits->memory_bytes, maximum, name);
-  // Clean file pages count as used but are given up on demand.
+  // Clean file pages count as used, but the system gives them up on demand.
   const uint64_t used = first_number(read_small_file(directory + "/memory.current"));
   const std::string statistics = fmt::format("\n{}", read_small_file(directory + "/memory.stat"));
   const size_t found = statistics.find("\ninactive_file ");
@@ -80,7 +81,7 @@ void apply_cgroup_memory(const std::string& directory, Limits* limits) {
 
 void apply_cgroup_cores(const std::string& directory, Limits* limits) {
   const std::string file = directory + "/cpu.max";
-  // "200000 100000": quota and period in microseconds
+  // The file has a quota and a period in microseconds, such as "200000 100000".
   const std::string text = read_small_file(file);
   const uint64_t quota = first_number(text);
   const size_t blank = text.find(' ');

@@ -24,8 +24,8 @@ constexpr int kRankSeveral = -2;
 
 thread_local int thread_rank = kRankUnknown;
 std::atomic<int> process_rank{kRankUnknown};
-// The file's descriptor keeps its number for good: another file is put in its place, so a writer in
-// another thread never meets a closed one.
+// The log file's descriptor keeps its number: a new file replaces the old one under the same
+// number, so another thread never writes to a closed descriptor.
 std::atomic<int> file_fd{-1};
 std::atomic<bool> to_file{false};
 
@@ -49,8 +49,8 @@ const char* level_name(LogLevel level) {
 
 Status configure_log(LogLevel level, const std::string& path) {
   if (!path.empty()) {
-    // Not blocking: a FIFO without a reader is an error, and one whose reader is behind loses
-    // lines.
+    // The open does not block. A FIFO without a reader is an error, and a FIFO whose reader is too
+    // slow loses lines.
     Fd fd = make_fd([&] {
       return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                     0600);
@@ -88,11 +88,11 @@ void write_log(LogLevel level, std::string_view text) {
   const int rank = thread_rank >= 0 ? thread_rank : process_rank.load(std::memory_order_relaxed);
   const std::string line = format_log_line(level, rank, text);
   const int fd = to_file ? file_fd.load() : STDERR_FILENO;
-  // a full file, or a pipe that nobody reads any more, does not end the process
+  // A full file, or a pipe that has no reader any more, must not end the process.
   const FileSignalsHeld held;
   const int saved_errno = errno;
-  // Each line is one write, so that lines stay whole. A line that cannot be written is lost: a
-  // message never stops the work.
+  // Each line is one write, so that lines stay whole. A line that cannot be written is lost,
+  // because a message must never stop the work.
   while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {
   }
   errno = saved_errno;

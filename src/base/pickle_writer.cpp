@@ -3,15 +3,15 @@
 namespace fsccl {
 namespace {
 
-// Instructions, as Python's pickletools.py describes them.
+// Opcodes, as Python's pickletools.py describes them.
 constexpr char kProtocol = '\x80', kStop = '.', kMark = '(', kTrue = '\x88', kFalse = '\x89',
                kPair = '\x86';
-// opcodes of numbers of so many bytes; the third one is signed
+// The digit is the size of the number in bytes. Only the number of 4 bytes is signed.
 constexpr char kNumber1 = 'K', kNumber2 = 'M', kNumber4 = 'J', kLong = '\x8a';
 constexpr char kText = 'X', kRemember1 = 'q', kRemember4 = 'r', kRecall1 = 'h', kRecall4 = 'j';
 constexpr char kFillList = 'e', kFillMap = 'u';
 constexpr size_t kPortion = 1000;
-constexpr size_t kMostTexts = 1u << 20, kLongText = 256;  // beyond these texts are not remembered
+constexpr size_t kMostTexts = 1u << 20, kLongText = 256;  // later or longer ones are not remembered
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void PickleWriter::bytes(uint64_t value, size_t count) {
   for (size_t i = 0; i < count; i++) out_ += static_cast<char>(value >> 8 * i & 0xff);
 }
 
-// Called before each value of a list, and before each key of a map.
+// Prepares the next item. It is called before each value of a list and before each key of a map.
 void PickleWriter::next_item(char fill) {
   flush_much();
   if (open_.empty() || open_.back().fill != fill) return;
@@ -93,7 +93,7 @@ void PickleWriter::put_number(uint64_t value) {
     out_ += kNumber4;
     return bytes(value, 4);
   }
-  const bool top_bit = value >> 63;  // it would be a sign
+  const bool top_bit = value >> 63;  // the top bit would be a sign
   out_ += kLong;
   out_ += top_bit ? '\x09' : '\x08';
   bytes(value, 8);

@@ -13,7 +13,7 @@ namespace {
 
 long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
-thread_local bool ended = false;  // this thread's destructors have run
+thread_local bool ended = false;  // true after this thread's destructors have run
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Pins::Record* Pins::begin() noexcept {
     if (record->taken.exchange(true, std::memory_order_acquire)) continue;
     return mine = record;
   }
-  // never given back: who ends an object may be looking at it
+  // The record is never freed, because a thread that ends an object may be reading it.
   auto* const record = new (std::nothrow) Record;
   if (!record) return nullptr;
   record->next = all_.load(std::memory_order_relaxed);
@@ -62,7 +62,7 @@ Pins::Record* Pins::begin() noexcept {
 void Pins::fence_all_threads() noexcept {
   if (!light_.load(std::memory_order_relaxed)) return;
   const Record* const first = all_.load(std::memory_order_seq_cst);
-  // no other thread has ever pinned anything
+  // In this case no other thread has ever pinned an object.
   if (first == mine && (!first || !first->next)) return;
   static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
   if (registered && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;

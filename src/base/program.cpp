@@ -24,12 +24,12 @@ int run_program(const char* name, int argc, char** argv, int (*run)(int, char**)
   };
   try {
     const int status = run(argc, argv);
-    errno = EIO;  // where an earlier write has failed, whose reason is not known any more
+    errno = EIO;  // the reason, if an earlier write has failed, is not known any more
     return std::fflush(stdout) == 0 && !std::ferror(stdout) ? status
                                                             : not_written(why_not_written(errno));
-    // fmt::print throws this
+    // fmt::print throws this exception.
   } catch (const std::system_error& error) {
-    // threads of the library may still run
+    // Threads of the library may still run.
     std::_Exit(not_written(error.code().message() + advice_for(error.code().value())));
   }
 }

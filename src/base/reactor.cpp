@@ -26,12 +26,12 @@ namespace {
 
 constexpr uint64_t kWakeId = 0;  // the eventfd; watcher ids begin at 1
 constexpr int kEventsAtOnce = 64;
-constexpr int64_t kLookNs = 1'000'000'000;  // between looks whether the program has ended
-// before a callback is called again for which memory was too short
+constexpr int64_t kLookNs = 1'000'000'000;  // between two looks whether the program has ended
+// wait before a callback that found too little memory is called again
 constexpr int64_t kShortOfMemoryNs = 10'000'000;
 
-// epoll_pwait2 sleeps to the nanosecond; before Linux 5.11 a hook's short sleep is rounded up to a
-// millisecond.
+// Sleeps in epoll. epoll_pwait2 takes nanoseconds. Before Linux 5.11 a short sleep is rounded up to
+// a millisecond.
 int epoll_sleep(int epoll, epoll_event* events, int capacity, int64_t sleep_ns) {
 #ifdef SYS_epoll_pwait2
   static std::atomic<bool> missing{false};
@@ -60,9 +60,9 @@ Reactor::Reactor() { pthread_atfork(before_fork, after_fork_parent, after_fork_c
 void Reactor::before_fork() { instance().mutex_.lock(); }
 void Reactor::after_fork_parent() { instance().mutex_.unlock(); }
 
-// The epoll set is shared with the parent, so it is not touched. Each watched descriptor becomes
-// /dev/null: the number stays taken, so an owner's later close hits nothing else, and the
-// connection is the parent's alone.
+// Resets the reactor in a child. The epoll set is shared with the parent, so it is not touched.
+// Each watched descriptor is replaced by /dev/null. Its number thus stays taken, so that a later
+// close by its owner closes nothing else, and the connection belongs to the parent alone.
 void Reactor::after_fork_child() {
   Reactor& self = instance();
   self.forked_ = true;
@@ -81,14 +81,14 @@ Status Reactor::start_locked() {
                 "the process forked after FSCCL was used: create new communicators in a program "
                 "started by exec");
   if (running_) return success();
-  if (thread_.joinable()) thread_.join();  // has left its loop
+  if (thread_.joinable()) thread_.join();  // it has left its loop
   if (!epoll_.valid()) {
     Fd epoll = make_fd([] { return epoll_create1(EPOLL_CLOEXEC); });
     if (!epoll.valid()) return fail_errno(errno, "epoll_create1");
     Fd wake = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (!wake.valid()) return fail_errno(errno, "eventfd");
     epoll_event event = {};
-    event.events = EPOLLIN | EPOLLET;  // never read: each write is a new edge
+    event.events = EPOLLIN | EPOLLET;  // never read, because each write is a new edge
     event.data.u64 = kWakeId;
     if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
       return fail_errno(errno, "epoll_ctl");
@@ -101,14 +101,14 @@ Status Reactor::start_locked() {
   return success();
 }
 
-// Ends the thread when nothing is watched, and waits for its end; from the service thread itself
-// that is left to the next user that goes.
+// Ends the service thread if nothing is watched, and waits for its end. If the service thread
+// itself calls this, the next user that leaves does so.
 void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   if (!running_ || !unused() || in_service_thread()) return;
   stopping_ = true;
   kick();
-  // The service thread has ended, or a new user came. It answers a kick always, so nothing else can
-  // end this wait, nor the one below.
+  // The wait ends when the service thread has ended, or when a new user has come. The service
+  // thread always answers a kick, so nothing else need end this wait or the one below.
   wait_until([&] { return !stopping_; }, Deadline::never(), kNothingBreaks,
              UntilNotified{lock, idle_});
   if (running_ || !thread_.joinable()) return;
@@ -118,7 +118,7 @@ void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Returns true if the service thread shall end now.
+// Returns true if the service thread must end now.
 bool Reactor::end_if_unused() {
   const std::lock_guard lock(mutex_);
   if (!stopping_) return false;
@@ -207,16 +207,17 @@ void Reactor::remove_hook(int id) {
   stop_if_unused(lock);
 }
 
-// The thread says that it sleeps and then looks at kicked_; a kicker sets kicked_ and then looks
-// whether it sleeps. One of the two sees the other.
+// Wakes the service thread if it sleeps. The service thread first sets sleeping_ and then reads
+// kicked_, and a kicker first sets kicked_ and then reads sleeping_, so at least one of the two
+// sees the other's store.
 void Reactor::kick() {
   if (forked_.load(std::memory_order_relaxed)) return;
   if (kicked_.exchange(true) || !sleeping_.load()) return;
   const int saved_errno = errno;
   const uint64_t one = 1;
   if (write(wake_.get(), &one, sizeof(one)) < 0 && errno != EAGAIN) {
-    // If the write is refused, the thread must still wake up: an eventfd that is watched anew for
-    // room is ready at once.
+    // If the write is refused, the thread must still wake up. An eventfd that is newly watched for
+    // writing is ready at once.
     epoll_event event = {};
     event.events = EPOLLIN | EPOLLOUT | EPOLLET;
     event.data.u64 = kWakeId;
@@ -246,7 +247,7 @@ void Reactor::run_unlocked(std::unique_lock<std::mutex>& lock, const void* what,
 int64_t Reactor::run_hooks() {
   std::unique_lock lock(mutex_);
   try {
-    running_hooks_ = hooks_;  // a hook may add and remove some
+    running_hooks_ = hooks_;  // a copy, because a hook may add and remove hooks
   } catch (const std::bad_alloc&) {
     return kShortOfMemoryNs;
   }
@@ -288,10 +289,10 @@ void Reactor::wait_for_events(int64_t sleep_ns) {
       dispatch(static_cast<uint32_t>(events[i].data.u64), events[i].events);
 }
 
-// After pthread_exit() in main() the process lives until its last thread has ended, and this
-// thread, for which nobody waits any more, would be that one for good. A thread of its own ends the
-// process: what runs at the exit may wait for the service thread. Signals that came meanwhile and
-// that no other thread could take are for that thread.
+// Ends the process after pthread_exit() in main(). The process would live until its last thread has
+// ended, and this thread, for which no thread waits any more, would keep it alive forever. A new
+// thread ends the process, because exit handlers may wait for the service thread. The new thread
+// also takes the pending signals that no other thread could take.
 void Reactor::end_with_program() {
   if (ending_ || now_ns() < next_look_ns_) return;
   next_look_ns_ = now_ns() + kLookNs;
@@ -307,7 +308,7 @@ void Reactor::end_with_program() {
                   })
                   .ok();
     if (ending_) ender.leave();
-  } catch (const std::bad_alloc&) {  // the next look finds more memory, or the same
+  } catch (const std::bad_alloc&) {  // the next look tries again
   }
 }
 

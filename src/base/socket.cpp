@@ -14,10 +14,10 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
-// bytes of unread heartbeats, which are some dozens; a flood of datagrams takes no more memory
+constexpr int kBacklog = 4096;  // the kernel reduces it to its own limit
+// space for unread heartbeats, of which there are some dozens; a flood of datagrams takes no more
 constexpr int kDatagramRoom = 32 << 10;
-// between two attempts to connect to a listener whose backlog is full
+// time between two attempts to connect to a listener whose backlog is full
 constexpr int64_t kCrowdedNs = 1'000'000;
 constexpr IpAddress kAnyIp4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 
@@ -33,7 +33,8 @@ bool would_block(int error_number) { return error_number == EAGAIN || error_numb
 
 Status link_closed() { return fail(FSCCL_ERR_LINK, "the connection was closed by the other side"); }
 
-// An interrupted call is made again: it has done nothing, and callers may not come back to it.
+// Repeats a call that was interrupted. Such a call has done nothing, and its caller may not call
+// again.
 template <class Call>
 ssize_t uninterrupted(Call call) {
   ssize_t count;
@@ -50,9 +51,9 @@ Result<size_t> moved(ssize_t count, bool zero_is_end, const char* call) {
   return fail_errno(error_number, call);
 }
 
-// A host that vanishes without a word is noticed within about 20 s, also on a link that is silent.
-// By many probes: with three, a job with some hundred links over a network that loses packets soon
-// lost a silent one.
+// Sets the options of a TCP socket. A host that vanishes without a goodbye is noticed within about
+// 20 s, also on a silent link. The number of probes is large: with three probes, a job with some
+// hundred links over a network that loses packets soon lost a silent link.
 void prepare_tcp(int fd) {
   const int on = 1, idle_s = 10, interval_s = 1, probes = 10, user_timeout_ms = 20'000;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -63,7 +64,7 @@ void prepare_tcp(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
 }
 
-// To be bound there; of IPv6, for IPv4 as well.
+// Returns a socket that can be bound to the address. An IPv6 socket also takes IPv4.
 Fd socket_for(const SocketAddress& address, int type) {
   Fd fd = make_fd(
       [&] { return socket(address.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
@@ -102,8 +103,9 @@ bool is_refused(const SocketAddress& address) {
 
 Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(name)); }
 
-// Names of datagram sockets are others than those of streams: that somebody has this one is all
-// that is said, with one descriptor.
+// Marks the name as refused by binding a datagram socket to it, which takes one descriptor.
+// Datagram sockets and stream sockets have separate names, so is_refused() finds the mark and no
+// connection does.
 Result<Fd> refuse_unix(std::string_view name) {
   const SocketAddress address = unix_address(name);
   Fd fd = socket_for(address, SOCK_DGRAM);
@@ -116,7 +118,7 @@ Result<Fd> refuse_unix(std::string_view name) {
 Result<Fd> listen_tcp(uint16_t port) {
   Result<Fd> both = listen_at(tcp_address(IpAddress{}, port));
   if (both.ok() || both.status().code() == FSCCL_ERR_INVALID_STATE) return both;
-  return listen_at(tcp_address(kAnyIp4, port));  // a system without IPv6
+  return listen_at(tcp_address(kAnyIp4, port));  // for a system without IPv6
 }
 
 SocketAddress local_address(int fd) {
@@ -144,7 +146,7 @@ Result<Fd> accept_connection(int listener) {
     const bool resources =
         errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     if (resources) return fail_errno(errno, "accept");
-    return fd;  // none waiting, or the stranger has already gone
+    return fd;  // no connection is waiting, or its sender has closed it already
   }
   if (!local_address(fd.get()).is_unix()) prepare_tcp(fd.get());
   return fd;
@@ -157,7 +159,7 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
   int error_number = 0;
   const auto begun = [&] {
     error_number = connect(fd.get(), generic(address), address.bytes) == 0 ? 0 : errno;
-    // a Unix listener's backlog is full, and nothing tells when there is room
+    // A Unix listener's backlog is full, and no event says when it has space again.
     return error_number != EAGAIN;
   };
   FSCCL_ASSIGN(const bool in_time, wait_unless(broken, begun, deadline, Naps(kCrowdedNs)));
@@ -290,7 +292,7 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const StandardNumbersTaken taken;  // the descriptors that come get higher ones
+  const StandardNumbersTaken taken;  // received descriptors get higher numbers
   const ssize_t count =
       uninterrupted([&] { return recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   const int error_number = errno;
@@ -311,7 +313,7 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
 
 Result<Fd> open_datagrams() {
   const int bytes = kDatagramRoom;
-  for (const IpAddress& any : {IpAddress{}, kAnyIp4}) {  // the second for a system without IPv6
+  for (const IpAddress& any : {IpAddress{}, kAnyIp4}) {  // the second for systems without IPv6
     const SocketAddress address = tcp_address(any, 0);
     Fd fd = socket_for(address, SOCK_DGRAM);
     if (!fd.valid()) continue;
@@ -324,7 +326,7 @@ Result<Fd> open_datagrams() {
 bool send_datagram(int fd, const SocketAddress& to, const void* data, size_t bytes) {
   SocketAddress address = to;
   if (local_address(fd).storage.ss_family == AF_INET6 && to.storage.ss_family == AF_INET) {
-    address = tcp_address(IpAddress{}, port_of(to));  // as such a socket knows it
+    address = tcp_address(IpAddress{}, port_of(to));  // the form in which an IPv6 socket takes it
     const IpAddress ip = ip_of(to);
     std::memcpy(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr, ip.data(),
                 ip.size());

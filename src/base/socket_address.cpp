@@ -1,4 +1,4 @@
-// The addresses of sockets: made, taken apart and described.
+// Makes addresses of sockets, takes them apart, and describes them.
 #include <arpa/inet.h>
 
 #include <algorithm>

@@ -30,7 +30,7 @@ void Condition::notify_all() { condition_.notify_all(); }
 
 namespace {
 
-// The numbers of the threads that run a function of Thread::start().
+// The ids of the threads that run a function given to Thread::start().
 struct OurThreads {
   std::mutex mutex;
   std::vector<int32_t> numbers;
@@ -40,7 +40,7 @@ OurThreads& ours() {
   return all.get();
 }
 
-// A thread for whose entry memory is too short counts as one of the program.
+// Registers this thread. If there is no memory for its entry, it counts as a thread of the program.
 class Registered {
  public:
   Registered() {
@@ -58,7 +58,8 @@ class Registered {
   Registered& operator=(const Registered&) = delete;
 };
 
-// The letter of /proc/self/task/NUMBER/stat, behind a name that may hold anything; 0: unknown.
+// Returns the state letter in /proc/self/task/NUMBER/stat. It follows the thread's name, which may
+// have any characters. 0 means that it is unknown.
 char state_of(int32_t thread) {
   const std::string text = read_start(fmt::format("/proc/self/task/{}/stat", thread));
   const size_t name_end = text.rfind(") ");
@@ -99,11 +100,11 @@ bool only_library_threads_left() {
   Fd folder = make_fd([] { return ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   DIR* const listing = folder.valid() ? fdopendir(folder.get()) : nullptr;
   if (!listing) return false;
-  (void)folder.release();  // the listing's now
+  (void)folder.release();  // the listing owns it now
   bool only_ours = true;
   const std::lock_guard lock(ours().mutex);
   while (const dirent* entry = readdir(listing)) {
-    int32_t number = 0;  // the entries "." and ".."
+    int32_t number = 0;  // remains 0 for the entries "." and ".."
     std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), number);
     if (number > 0 && number != first) only_ours &= std::ranges::count(ours().numbers, number) > 0;
   }

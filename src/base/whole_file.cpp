@@ -17,7 +17,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the system follows
+constexpr int kMostLinks = 40;  // the system follows as many
 constexpr int kMostNames = 100;
 
 Status refused(const std::string& path, int error) {
@@ -29,7 +29,7 @@ std::string folder_of(const std::string& path) {
   return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Returns whether the links of this folder stand for descriptors of a process, such as /dev/fd/1.
+// Returns true if the links in this folder stand for descriptors of a process, as /dev/fd/1 does.
 bool of_descriptors(const std::string& folder) {
   struct statfs facts{};
   return ::statfs(folder.c_str(), &facts) == 0 && facts.f_type == PROC_SUPER_MAGIC;

@@ -22,7 +22,7 @@ FileSignalsHeld::FileSignalsHeld() {
   errno = saved_errno;
 }
 
-// A signal that a call raised is pending in this thread: it is taken away before the thread sees
+// If a call raised a signal, it is pending in this thread. It is removed before the thread takes
 // signals again.
 FileSignalsHeld::~FileSignalsHeld() {
   const int saved_errno = errno;
