@@ -19,8 +19,8 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kLarge = Cost::kSizes.back();
-// The bytes with which copies of pages side by side are tried. They fit a core's own cache, as they
-// do in use.
+// So many bytes are copied to find out whether to copy pages side by side. They fit a core's own
+// cache, as the bytes of a call usually do.
 constexpr size_t kInCache = 32u << 10;
 // Each part takes kSamples samples of kGroup exchanges. Before slots are measured, the ring is used
 // twice, because the first use of a page takes longer.
@@ -29,21 +29,21 @@ constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 // bytes that are moved. It does not hold them in use either.
 constexpr size_t kBuffers = 4;
 constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3;
-constexpr uint64_t kKnown = 1;  // the word of a rank that knows the costs already
-// If an exchange takes longer, one of the two ranks shares its core with another process at
-// present, and the defaults are used.
+constexpr uint64_t kKnown = 1;  // the signal of a rank that knows the costs already
+// If an exchange takes longer than this, one of the two ranks shares its core with another process
+// at present, and the defaults are used.
 constexpr double kSlowExchange = 3000;
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
 constexpr double kBetter = 0.95;      // a better choice takes at most this fraction of the time
 
-// The findings in the form that travels in the payload of a signal line.
+// The results, in the form that travels in the payload of a signal line.
 struct Findings {
   // All times are in units of `unit` ns. If slots are mirrored, read[0] is the time of a message.
   uint16_t exchange = 0;
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
-  uint8_t unit = 0;  // 0: nothing found
+  uint8_t unit = 0;  // 0: there are no results
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
@@ -86,7 +86,7 @@ class Probe {
     found.can_read = channel_.can_read();
     const double exchange = sample([this] { both_.exchange(); });
     if (share_a_core() || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange))
-      both_.stop();  // with the next one
+      both_.stop();  // together with the next exchange
     if (mirrored_) {
       found.mirrored = 1;
       found.read[0] = pack(message());
@@ -152,9 +152,9 @@ class Probe {
     found.copy = pack(costs.copy_per_byte * static_cast<double>(kLarge));
     return found;
   }
-  // Returns true if the peer signalled last on the core that this rank runs on, where each exchange
-  // is a change of context. The times of such an exchange and of copies that take turns must not be
-  // kept.
+  // Returns true if the peer signalled last on the core that this rank runs on, so that each
+  // exchange is a change of context. The times of such an exchange and of copies that take turns
+  // must not be kept.
   bool share_a_core() {
     fsccl_transport_word_t word{};
     channel_.word(peer_, both_.tick(), &word);
@@ -163,8 +163,8 @@ class Probe {
   double copy_ns() {
     return sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); });
   }
-  // Returns the time of a call in ns, taken from the fastest group, since caches and pages go on
-  // settling all the while.
+  // Returns the time of a call in ns. The fastest group gives it, because caches and pages keep
+  // settling during the measurement.
   template <class Action>
   double sample(const Action& action) {
     int64_t least = std::numeric_limits<int64_t>::max();
@@ -176,7 +176,7 @@ class Probe {
     }
     return static_cast<double>(least) / group;
   }
-  // Returns the time of giving a signal in an exchange, in ns, taken from the fastest exchange.
+  // Returns the time of giving a signal in an exchange, in ns. The fastest exchange gives it.
   double message() {
     int64_t least = std::numeric_limits<int64_t>::max();
     for (uint32_t i = 0; i < kGroup; i++) {
@@ -186,7 +186,8 @@ class Probe {
     }
     return static_cast<double>(least);
   }
-  // Returns the time in ns, without the exchanges of `exchange` ns that are measured with it.
+  // Returns the time in ns of moving the bytes through slots, without the exchanges of `exchange`
+  // ns that are measured with it.
   double slots(size_t bytes, Stores stores, double exchange, SideBySide way = SideBySide::none) {
     const double pieces =
         std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
@@ -200,8 +201,8 @@ class Probe {
       best = ns;
       found->side_by_side = static_cast<uint8_t>(way) & 3;
     }
-    // This is measured even if nothing was better here, because the other rank may have found
-    // something better, and both must exchange equally often.
+    // This is measured even if no way was better on this rank, because the other rank may have
+    // found a better one, and both must exchange equally often.
     const double large = slots(kLarge, Stores::cached, exchange, SideBySide{found->side_by_side});
     found->cached.back() =
         static_cast<uint16_t>(std::clamp(large, 1.0, static_cast<double>(found->cached.back())));
@@ -212,7 +213,7 @@ class Probe {
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    // Stores past the caches are chosen between cores that are far apart.
+    // Stores past the caches are chosen only between cores that are far apart.
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;
     if (mirrored_)
       channel_.put(peer_, ring_at_, &in_[buffer], bytes);
@@ -229,7 +230,8 @@ class Probe {
       copy_between_cores(&out_[buffer], peer_ring_ + ring_at_, bytes, cores);
     ring_at_ += bytes;
   }
-  // Both ranks read at once. The second exchange keeps their memory until both have read.
+  // Reads the other rank's memory. Both ranks read at once, and the second exchange keeps their
+  // memory until both have read.
   template <class Read>
   bool reads(const Read& read) {
     const std::optional<uint64_t> address = both_.exchange(reinterpret_cast<uint64_t>(in_.data()));
@@ -274,7 +276,7 @@ Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool s
     if (share_cores)  // only the findings of `other` are used
       return startup.rank == 0 ? Findings{} : Probe(both).alone(fallback);
     const Costs* known = startup.rank == other && kept ? kept->enough() : nullptr;
-    // The costs have no time for reading, which may be allowed now: measure again.
+    // If reading is allowed now, the known costs lack its time and are measured again.
     if (known && startup.channel->can_read() && !known->can_read) known = nullptr;
     const bool peer_knows = both.exchange(known ? kKnown : 0) == kKnown;
     return known || peer_knows ? Probe(both).kept(known ? *known : fallback) : Probe(both).run();

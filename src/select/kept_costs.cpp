@@ -68,7 +68,7 @@ KeptCosts::KeptCosts(std::string path, std::string machine, std::string_view tra
 
 void KeptCosts::add(const Costs& measured) {
   if (path_.empty()) return;
-  if (own_ == kStarts) {  // the oldest entry goes
+  if (own_ == kStarts) {  // the oldest entry is replaced
     entries_.erase(std::find_if(entries_.begin(), entries_.end(),
                                 [&](const Tuning::Measured& one) { return alike(one, key_); }));
   }

@@ -9,8 +9,8 @@
 namespace fsccl {
 namespace {
 
-// Typical values of GPUs of 2022 to 2025, which were not measured. They suffice to order the
-// candidates, whose times are far apart.
+// Typical values of GPUs of 2022 to 2025, which were not measured. They are good enough to order
+// the candidates, whose times are far apart.
 constexpr double kNcclLaunchNs = 12'000;      // the launch of NCCL's kernel, and its first step
 constexpr double kExchangeLaunchNs = 20'000;  // the host waits for the stream, then for messages
 constexpr double kKernelNs = 4'000;           // a launch of this library's kernel
@@ -21,7 +21,7 @@ constexpr double kHostGbPerS = 8;        // rate of the host's collective
 
 double transfer_ns(double bytes, double gb_per_s) { return bytes / gb_per_s; }
 
-// Bytes that cross this rank's link in the operation, in the larger direction.
+// Returns the bytes that cross this rank's link in the operation, in the direction with more bytes.
 double bytes_on_link(const NativeCall& call) {
   const double share = static_cast<double>(call.ranks - 1) / std::max(call.ranks, 1);
   const double twice = call.op == OpCode::all_reduce ? 2 : 1;
@@ -39,7 +39,7 @@ double predicted_ns(const NativeCall& call, NativeAlgorithm algorithm) {
     case NativeAlgorithm::exchanged:
       return launch + moved;
     case NativeAlgorithm::summed: {
-      // The parts of all ranks are written to memory and read again, which NCCL does not need.
+      // The parts of all ranks are written to memory and read again, which NCCL avoids.
       const double exchanges = call.op == OpCode::all_reduce ? 2 : 1;
       return exchanges * launch + moved + kKernelNs + transfer_ns(2 * bytes, kMemoryGbPerS);
     }
@@ -51,7 +51,7 @@ double predicted_ns(const NativeCall& call, NativeAlgorithm algorithm) {
 }
 
 constexpr std::array kAlgorithms{Algorithm::nccl, Algorithm::ucx, Algorithm::summed,
-                                 Algorithm::staged};  // by NativeAlgorithm
+                                 Algorithm::staged};  // in the order of NativeAlgorithm
 
 const NativePrice* measured(const NativeCall& call, NativeAlgorithm algorithm,
                             const SelectOptions& options) {
@@ -70,7 +70,7 @@ std::string_view obstacle(const NativeCall& call, NativeAlgorithm algorithm) {
 
 struct Choice {
   NativeAlgorithm algorithm = NativeAlgorithm::staged;
-  const Rule* rule = nullptr;  // the rule that fits the call, followed or not
+  const Rule* rule = nullptr;  // the rule that fits the call, even if it cannot be followed
   bool followed = false;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostPaths = 4;
 constexpr uint32_t kPrepare = 40, kWarmRounds = 2,
-                   kRounds = 5;  // exchanges that open a path, that warm it up, that are timed
+                   kRounds = 5;  // exchanges that open a path, warm it up, and are timed
 constexpr uint32_t kPathTicks = kMostPaths * (kPrepare + kWarmRounds + kRounds);
 constexpr int64_t kHopeless = 4;  // a path that takes so many times the best time is given up
 // A path must take less than this fraction of path 0's time. A smaller gain may be noise.
@@ -46,8 +46,8 @@ class PathProbe {
   }
 
  private:
-  // Exchanges until both ranks can send by the path. They ask each other for what they need to know
-  // when they first send.
+  // Exchanges signals until both ranks can send by the path. Each rank asks the other what it needs
+  // to know when it first sends.
   bool open(int path) {
     for (uint32_t i = 0; i < kPrepare; i++) {
       const int ready = channel_.take_path(both_.peer(), path);
@@ -76,7 +76,7 @@ class PathProbe {
     return static_cast<uint32_t>(least);
   }
 
-  // Sends a slot in each direction. Two places of the ring are used in turn, so they are warm from
+  // Sends a slot in each direction. Two places of the ring are used in turn, so both are warm from
   // the third round on.
   std::optional<uint64_t> round(uint64_t word) {
     if (both_.stopped()) return std::nullopt;

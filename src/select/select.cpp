@@ -15,15 +15,15 @@ namespace {
 using PlanMaker = std::function<Plan(const Shape&)>;
 constexpr int kManyRanks = 32;
 
-// A maker of a plan that goes through slots, in pieces of `piece` bytes of a slot.
+// A maker of a plan that goes through slots. `piece` is the size of a slot's pieces in bytes.
 struct SlotPlanMaker {
   Algorithm algorithm;
   uint64_t piece;
   PlanMaker make;
 };
 
-// The makers of a collective's candidates. `direct` makes a plan that may touch peers' buffers. A
-// barrier has `direct` alone.
+// The makers of a collective's candidates. The plan of `direct` may touch peers' buffers. A barrier
+// has `direct` alone.
 struct PlanMakers {
   PlanMaker direct;
   std::vector<SlotPlanMaker> through_slots;
@@ -38,7 +38,7 @@ struct PlanMakers {
 // slot then holds small pieces anyway, and plans are long.
 std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
   std::vector<uint64_t> sizes{most};
-  // in mirrored slots each piece costs a message, which takes as long as a large piece
+  // In mirrored slots each piece costs a message, which takes as long as a large piece.
   if (shape.ranks > kManyRanks || shape.mirrored) return sizes;
   const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
   for (const uint64_t part : {4, 16})
@@ -50,7 +50,7 @@ uint64_t turn_bytes_of(const Shape& shape) {
   return turn_bytes(shape.slot_bytes, shape.mirrored, shape.ranks);
 }
 
-// Adds a maker for each size of pieces, and for the size `asked` of a rule if that is not 0.
+// Adds a maker for each size of pieces, and for `asked`, the size in a rule, if it is not 0.
 void add_slots(PlanMakers& makers, const Shape& shape, uint64_t most, uint64_t asked,
                Algorithm algorithm, const std::function<Plan(const Shape&, uint64_t)>& make) {
   std::vector<uint64_t> pieces = chunks_of(shape, most);
@@ -105,7 +105,7 @@ PlanMakers makers_of(OpCode op, const Shape& shape, uint64_t asked) {
       return makers_of_movement(shape, asked, scatter_movement);
     case OpCode::all_to_all:
       return makers_of_movement(shape, asked, all_to_all_movement);
-    case OpCode::send:  // on a communicator of two: rank 0 to rank 1
+    case OpCode::send:  // on a communicator of two ranks, from rank 0 to rank 1
     case OpCode::broadcast: {
       PlanMakers makers = makers_of_movement(shape, asked, broadcast_movement);
       makers.direct = broadcast_balanced;
@@ -166,7 +166,7 @@ Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
   }
 }
 
-// Adds a maker for each number of steps that sends fewer messages than one step less would.
+// Adds a maker for each number of steps that needs fewer messages than one step less.
 void add_steps(PlanMakers& makers, OpCode op, const Shape& shape) {
   const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
   if (!bytes || *bytes > turn_bytes_of(shape)) return;
@@ -178,8 +178,8 @@ void add_steps(PlanMakers& makers, OpCode op, const Shape& shape) {
            [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
 }
 
-// Returns the plan for data so small that they travel in the signals. It is the best plan, unless
-// each signal is a message to every rank.
+// Returns the plan for data so small that they travel in the signals, if there is one. It is the
+// best plan, unless each signal is a message to every rank.
 std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   const bool tiny = shape.largest_part_bytes() <= kInlineBytes;
   if (op == OpCode::barrier) return barrier(shape.rank, shape.ranks);
@@ -193,7 +193,7 @@ std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   return std::nullopt;
 }
 
-// Returns the shapes of the two ranks that stand for all: the root, or the rank with the largest
+// Returns the shapes of the two ranks that stand for all: the root or the rank with the largest
 // part, and the rank after it.
 std::array<Shape, 2> representatives(const Shape& shape) {
   std::array<Shape, 2> two{shape, shape};
@@ -205,7 +205,7 @@ std::array<Shape, 2> representatives(const Shape& shape) {
   return two;
 }
 
-// The candidates, each of which is priced by the plans of two ranks.
+// The candidates. Each is priced by the plans of two ranks.
 class PricedCandidates {
  public:
   PricedCandidates(const Shape& shape, const Costs& costs)
@@ -251,8 +251,8 @@ bool names_slots(const Rule* rule, const PlanMakers& makers) {
                      [&](const SlotPlanMaker& one) { return one.algorithm == rule->algorithm; });
 }
 
-// Prices all candidates that go through slots. Returns the cheapest that the rule, if there is one,
-// allows.
+// Prices all candidates that go through slots. Returns the cheapest one, or the cheapest one that
+// the rule allows if there is a rule.
 SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_t asked,
                              PricedCandidates& priced) {
   SlotCandidate best;
@@ -268,7 +268,7 @@ SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_
     const std::vector<Candidate>& all = priced.candidates;
     if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan &&
         all[slots.at].chunk == all[slots.at - 1].chunk) {
-      // One piece of either size has room for all bytes, so the two plans are the same.
+      // A slot has room for all bytes with either size of pieces, so the two plans are the same.
       priced.candidates.pop_back();
       slots.at--;
     }
@@ -277,11 +277,11 @@ SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_
   return best;
 }
 
-// Returns true if eager sending through slots is better than asking first where peers' buffers lie,
-// which no rank knows before all have entered. If all buffers are in pools, eager sending loses the
-// time by which slots are slower than the direct plan. If one is not, asking first loses an
-// exchange, and another one if slots let ranks run ahead. The choice is the one that loses less
-// when it is wrong.
+// Returns true if it is better to send through slots at once (eagerly) than to ask first where
+// peers' buffers lie, which no rank knows before all have entered. If all buffers are in pools,
+// eager sending loses the time by which slots are slower than the direct plan. If some buffer is
+// not, asking first loses an exchange, and another one if slots let ranks run ahead. The choice is
+// the one that loses less when it is wrong.
 bool prefer_eager(const SlotCandidate& slots, double direct_ns, double exchange_ns) {
   return slots.in_a_row() - direct_ns <= exchange_ns * (slots.completes_early ? 2 : 1);
 }
@@ -301,7 +301,7 @@ uint64_t piece_asked(const Rule* named, const Shape& shape) {
                               shape.slot_bytes);
 }
 
-// Returns the rule if it can be followed; else null, and the reason in *why_not.
+// Returns the rule if it can be followed. Otherwise returns null, and sets *why_not to the reason.
 const Rule* usable(const Rule* rule, const Shape& shape, const PlanMakers& makers,
                    const SelectOptions& options, const char** why_not) {
   if (!rule) return nullptr;
@@ -383,7 +383,8 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                                           candidates[read_at].ns < slots.expected() + asking);
       selection.plan = makers.direct(shape);
       selection.fallback = reads && makers.reading ? makers.reading(shape) : (*slots.make)(shape);
-      selection.reads = reads && !makers.reading;  // else the direct plan is for pools alone
+      // Otherwise the direct plan needs buffers in pools.
+      selection.reads = reads && !makers.reading;
       selection.ns = reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;
       candidates[reads ? read_at : slots.at].chosen = true;

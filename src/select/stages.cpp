@@ -10,7 +10,7 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kTypicalSlotBytes = 128u << 10;
-constexpr double kStageNs = 1000;  // time of an operation that begins when another is over
+constexpr double kStageNs = 1000;  // time of an operation that begins when another one is over
 
 std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& host,
                              const GroupShape& lane, bool widens) {
@@ -57,7 +57,7 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& ho
   return stages;
 }
 
-// Returns the costs of the network without any measurement of this start.
+// Returns costs of the network that depend on no measurement of this start.
 Costs lasting(const Costs& costs) {
   Costs made = typical_costs(topo::LinkClass::network);
   if (costs.origin != CostsOrigin::calibration) {

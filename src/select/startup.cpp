@@ -9,17 +9,17 @@ namespace fsccl {
 namespace {
 
 constexpr int kPolls = 100, kPollsBeforeNaps = 1000;
-// the longest sleep until the next look if the start is over
+// longest sleep between two checks whether the start is over
 constexpr int64_t kSleepNs = 10'000'000;
-// naps are so long that a dozen waiting ranks on two cores hardly disturb a measurement
+// Naps are so long that a dozen waiting ranks on two cores hardly disturb a measurement.
 constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;
 
 }  // namespace
 
-// A failure ends the start, except a mismatch of calls. Ranks that report such a mismatch have
-// begun to call collectives, so they have sent the lines that this rank still waits for, and the
-// first call of this rank will report the mismatch. A mismatch without the number of a rank comes
-// from the transport: then the communicators differ, and the start is over.
+// Returns true if the start is over. A failure ends it, except a mismatch of calls. Ranks that
+// report such a mismatch have begun to call collectives, so they have sent the lines for which this
+// rank still waits, and this rank's first call will report the mismatch. A mismatch without the
+// number of a rank comes from the transport. The communicators differ then, and the start is over.
 bool Startup::over() const {
   const fsccl_transport_failure_t* failure = channel->failure();
   const bool calls_differ = failure && failure->code == FSCCL_ERR_MISMATCH && failure->rank >= 0;

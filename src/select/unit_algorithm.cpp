@@ -11,7 +11,8 @@ namespace {
 constexpr double kLaunchNs = 2'000;  // a kernel or a batch of copies, on an H200 (docs/gpu.md)
 constexpr double kLaunches = 5;      // cast, ready, wait, copy and done (unit/device/README.md)
 
-constexpr std::array kAlgorithms{Algorithm::p2p, Algorithm::collectives};  // by UnitAlgorithm
+// The order is that of UnitAlgorithm.
+constexpr std::array kAlgorithms{Algorithm::p2p, Algorithm::collectives};
 
 double predicted_ns(const UnitCall& call, UnitAlgorithm algorithm, const SelectOptions& options) {
   if (algorithm == UnitAlgorithm::collectives) {
