@@ -1,13 +1,13 @@
 // All-reduce of private memory, which peers can only read by a system call. First every rank reads
 // its part of all inputs, reduces it in rank order and keeps the result in its own output. Then
 // every rank reads the other parts of the result from the ranks that reduced them. No rank writes
-// another rank's memory, so a rank that has failed may reuse its buffers at once. It is the
-// fallback of a call in which some buffer is private memory (select/select.cpp). All ranks know
-// the addresses of all inputs and outputs already, because the enter signals of the call's first
-// plan had them.
+// another rank's memory, so a rank that has failed may reuse its buffers at once. The plan is the
+// fallback of a call in which some buffer is private memory (select/select.cpp). All ranks know the
+// addresses of all inputs and outputs already, because the enter signals of the call's first plan
+// had them.
 //
 // The plan is also right in place. In the first phase only rank q reads part q of an input, and
-// rank q writes no other part of its own output. When the second phase begins, nobody reads inputs
+// rank q writes no other part of its own output. When the second phase begins, no rank reads inputs
 // any more, and a rank does not write the part of its output that others read.
 #include "plan/build.h"
 #include "plan/collectives.h"

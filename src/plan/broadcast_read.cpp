@@ -1,5 +1,5 @@
 // Broadcast of private memory, which peers can only read by a system call: every receiver pulls the
-// whole buffer of the root, in one copy. It is the fallback of a call in which some buffer is
+// whole buffer of the root, in one copy. The plan is the fallback of a call in which some buffer is
 // private memory (select/select.cpp). All ranks know the address of the root's buffer already,
 // because the enter signals of the call's first plan had it. The root waits until all have read.
 #include "plan/build.h"

@@ -7,12 +7,12 @@
 namespace fsccl {
 namespace {
 
-// More rounds are not simulated: each of them takes as long as the last one of these.
+// At most so many rounds are simulated. Each further round takes as long as the last of them.
 constexpr uint32_t kFollowedRounds = 2 * kTickWindow;
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;                      // cost of any step
-constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
-// From this many bytes on that a rank reads and writes, a quarter of most last-level caches, the
+constexpr double kOversubscribedExchangeNs = 4000;  // an exchange then takes a context switch
+// If a rank reads and writes at least this many bytes, a quarter of most last-level caches, the
 // bandwidth of memory limits the plan. The library's stores then bypass the caches. The system's
 // stores do not: each cache line is fetched before it is overwritten, which is a third pass over
 // memory.
@@ -93,7 +93,7 @@ class Follower {
       case StepKind::choose:
       case StepKind::native:  // select/native.h has its price
       case StepKind::divide:
-      case StepKind::code:  // nobody chooses between plans that have it
+      case StepKind::code:  // no choice depends on its cost
         return true;
     }
     return true;
@@ -119,7 +119,7 @@ class Follower {
                    done = chunk * round_[who];
     return chunk == 0 ? bytes : std::min(chunk, bytes - std::min(bytes, done));
   }
-  // Returns the number of rounds; the last counts as the fraction of a round that is left for it.
+  // Returns the number of rounds. A shorter last round counts as a fraction.
   double rounds_in_full() const {
     uint64_t most = 0;
     for (const Step& step : plans_[0].steps)
@@ -148,7 +148,7 @@ class Follower {
     if (step.kind == StepKind::reduce_local) return one * plan.ranks;
     double ns = step.to_all ? one * (plan.ranks - 1) : 0;
     for (int q = 0; q < plan.ranks; q++) ns += move(who, step, q != plan.rank, {});
-    // the sum also reads the scratch memory that the system has read into
+    // The sum also reads the scratch memory into which the system has read.
     if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);
     return ns;
   }
@@ -212,8 +212,8 @@ double Costs::slot(uint64_t bytes) const {
   return std::min(slot_cached.at(bytes), slot_streaming.at(bytes));
 }
 
-// Bytes through a slot pass the link twice, except on a network, where the second copy is the
-// receiver's own. The system takes as long as two such copies to read large amounts.
+// Bytes through a slot cross the link twice, except on a network, where the second copy is local to
+// the receiver. For large amounts, a read by the system takes as long as two such copies.
 Costs typical_costs(const topo::Connection& link) {
   constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200,
                    kPerPeer = 0.07;

@@ -50,7 +50,8 @@ std::string parameters(const Fingerprint& f) {
                  : "no parameters";
 }
 
-// Everything but a call site that the history of this operation holds; empty: nothing else.
+// Names what the history of this operation has besides a call site. The text is empty if there is
+// nothing else.
 std::string beside_site(const Fingerprint& f) {
   const bool scaled = reduces(f.op) && f.kind == FSCCL_OP_PREMUL_SUM;
   const std::string parts = by_parts(f.op)     ? "the counts of the ranks' parts"
@@ -68,7 +69,8 @@ std::string in_history(const Fingerprint& f) {
          "scale), or the call site (fsccl_comm_set_site)";
 }
 
-// Both keys. Theirs is right where nothing else of the history differs.
+// Returns the keys of both call sites. The key of the peer is right only if no other part of the
+// history differs.
 std::string sites(const Fingerprint& a, const Fingerprint& b, uint64_t mine) {
   const std::string text =
       fmt::format("site {:#018x} and site {:#018x}", mine, mine ^ a.history ^ b.history);

@@ -1,8 +1,8 @@
 // Small collectives between hosts, in steps: in each step a rank sends the data that it has to a
-// few other ranks, which forward it with their own. With radix r a rank has the input of r^k ranks
-// after k steps, and sends r - 1 messages a step. An exchange between all pairs takes as many
-// messages a rank as there are peers. The amounts are so small that a message costs more than its
-// bytes, and that all of them fit a slot.
+// few other ranks, which forward it with their own. With radix r a rank has the input of r^k
+// ranks after k steps, and sends r - 1 messages a step. In an exchange between all pairs, a rank
+// sends a message to each peer. The amounts are so small that a message costs more than its bytes,
+// and that all of them fit a slot.
 //
 // In a reduction each rank gathers the input of all ranks and reduces it itself, in rank order. The
 // result therefore has the same bits as with any other plan.
@@ -25,7 +25,7 @@ int ticks(int ranks, int steps) {
   return std::max(1, static_cast<int>(reaches(ranks, steps).size()));
 }
 
-// Forwards a part of each rank. A part is in `buffer` when this rank has it. In slots parts lie in
+// Forwards a part of each rank. A rank that has a part has it in `buffer`. In slots parts lie in
 // the order of ranks, and the sender's own part is the last. A receiver that already has the first
 // parts from other ranks gets only the rest.
 class Relay {
@@ -83,7 +83,7 @@ class Relay {
     });
     return made;
   }
-  // Returns the number of ranks whose parts the j-th partner of a step lacks; the first partner
+  // Returns the number of ranks whose parts the j-th partner of a step lacks. The first partner
   // lacks most.
   int lacked(int step, int j) const {
     const int64_t reach = reaches_[static_cast<size_t>(step)];

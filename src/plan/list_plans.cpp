@@ -117,7 +117,7 @@ void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& 
   for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
 }
 
-// Moves the buckets k to k + ticks - 1: all are filled before the first is emptied
+// Moves the buckets k to k + ticks - 1. All of them are filled before the first one is emptied
 // (move_slots.cpp).
 Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, size_t k, int ticks,
                      uint64_t chunk) {
@@ -253,7 +253,7 @@ Plan list_direct(const ListShape& shape) { return list_in_one_copy(shape, "_dire
 Plan list_read(const ListShape& shape) { return list_in_one_copy(shape, "_read", false); }
 
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
-  // The root of a broadcast packs pieces as well, so its buckets are no larger.
+  // The root of a broadcast also packs pieces, so its buckets have the same limit.
   slot_bytes = packed_bytes(slot_bytes, shape.mirrored, shape.ranks);
   const bool reduces = shape.kind == ListKind::reduce_scatter;
   // The buckets of a broadcast are small, so that its receivers copy one while the root fills the

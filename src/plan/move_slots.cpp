@@ -21,7 +21,7 @@ Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
-  // the part of a slot for one receiver, or for all receivers
+  // The part of a slot for one receiver, or for all receivers.
   const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;
   const uint64_t pieces = (m.longest * size + room - 1) / room;
   const bool ahead = (m.every_rank_sends || m.mirrored) && m.ranks > 1;

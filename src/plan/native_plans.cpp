@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kUnit = 64;  // elements; parts begin where lines of memory do
+constexpr uint64_t kUnit = 64;  // elements; parts begin at cache lines
 
 bool one_buffer(OpCode op) { return op == OpCode::broadcast || op == OpCode::send; }
 bool one_sent_to_all(OpCode op) {
@@ -65,7 +65,7 @@ uint64_t end_of(const std::vector<Shape::Part>& parts, uint64_t size) {
   return end * size;
 }
 
-// Each rank sums its part, in its place in the result, and the parts are gathered there.
+// Each rank sums its part, at its place in the result. Then the parts are gathered.
 void sum_and_gather(Builder& builder, const NativeShape& shape, Native sum, NativeAlgorithm mover) {
   const uint64_t size = dtype_size(shape.dtype);
   const std::vector<Shape::Part> parts =

@@ -101,7 +101,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
     }
     build.signal(t);
   }
-  // the result goes to this rank's output
+  // The result goes to this rank's output.
   const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;
   if (!reduces && f.every_rank_reduces_all) build.completes_early();
   for (int t = 0; t < ticks; ++t) {

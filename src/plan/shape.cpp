@@ -44,12 +44,12 @@ ReductionShape reduction(const char* name, const Shape& shape, Deliver deliver,
   return made;
 }
 
-// Whole 64-byte lines, as even as possible; a short last line goes to the last rank that has a
-// part.
+// Returns the part of rank q in whole 64-byte lines, as evenly as possible. A short last line goes
+// to the last rank that has a part.
 Shape::Part line_part(const Shape& shape, int q) {
   const uint64_t line = 64 / shape.size(), lines = shape.count / line + (shape.count % line != 0);
   const auto ranks = static_cast<uint64_t>(shape.ranks), r = static_cast<uint64_t>(q);
-  // the first `longer` ranks have one line more
+  // The first `longer` ranks have one line more.
   const uint64_t each = lines / ranks, longer = lines % ranks;
   const uint64_t first = r * each + std::min(r, longer), last = first + each + (r < longer ? 1 : 0);
   const uint64_t begin = std::min(first * line, shape.count),

@@ -87,7 +87,8 @@ Status check_natives(const std::vector<Plan>& plans) {
   return success();
 }
 
-// Returns false if a rank that this rank receives from has not come to the step.
+// Carries out a native step. Returns false if a rank that this rank receives from has not reached
+// the step.
 Result<bool> SymbolicRun::do_native(int rank, uint32_t index, const Step& step) {
   const Native& native = plans_[static_cast<size_t>(rank)].natives[step.tick];
   const int tick = plans_[0].ticks + step.tick;
@@ -118,8 +119,8 @@ Status SymbolicRun::begin_native(int rank, uint32_t index, const Step& step, con
   return success();
 }
 
-// A part whose source is its destination stays there. No other received part may overlap a part
-// that is sent, because parts come in any order.
+// Checks a part that the rank receives. A part whose source is its destination stays there. No
+// other received part may overlap a part that is sent, because parts come in any order.
 Status SymbolicRun::check_received(int rank, const Step& step, const Native& native,
                                    const Native::Part& part) const {
   const uint64_t bytes = part.count * dtype_size(step.from);

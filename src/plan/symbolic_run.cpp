@@ -94,7 +94,7 @@ Result<bool> SymbolicRun::advance(int rank) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   uint32_t& next = next_[static_cast<size_t>(rank)];
   const uint32_t from = next;
-  bool began = false;  // true: a native step has begun, which other ranks may wait for
+  bool began = false;  // a native step has begun, which other ranks may wait for
   while (next < plan.steps.size()) {
     const Step& step = plan.steps[next];
     if (step.kind == StepKind::native) {
@@ -146,7 +146,7 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
     case StepKind::divide:
       return do_divide(rank, index, step);
     case StepKind::native:
-      break;  // advance() has it
+      break;  // advance() carries it out
     case StepKind::choose:
       for (int q = 0; q < static_cast<int>(plans_.size()); ++q)
         if (q != rank && !waited_enter(rank, q))
@@ -232,8 +232,8 @@ Status SymbolicRun::write(int rank, uint32_t index, const Operand& operand, uint
   return memories_[to.memory].write(to.offset, bytes, value, once);
 }
 
-// A put is a copy that lasts until `peer` certainly has the bytes: until the peer has waited for
-// the tick of the slot.
+// Carries out a put. It counts as a copy that lasts until `peer` certainly has the bytes, because
+// the peer has waited for the tick of the slot.
 Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   if (!plan.mirrored) return fail(FSCCL_ERR_INTERNAL, "puts into a slot that is not mirrored");

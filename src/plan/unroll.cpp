@@ -8,7 +8,8 @@ namespace {
 struct Unroller {
   const Plan& plan;
   Plan out;
-  // the number of views of a slot: one for each rank that sees it, or one if all see the same
+  // The number of views of a slot: one for each rank that sees it, or one if all ranks see the
+  // same.
   const uint32_t views;
   uint32_t first_slot = 0;  // first of the kTickWindow * views buffers that stand for slots
   LastHeard heard{};
@@ -36,14 +37,14 @@ struct Unroller {
       slot.role = Role::scratch;
       slot.bytes = slot_bytes;
       slot.slot = true;
-      // no peer sees the owner's own view of a mirrored slot
+      // No peer sees the owner's own view of a mirrored slot.
       slot.address_exchanged = !plan.mirrored || static_cast<int>(view) != plan.rank;
       out.buffers.push_back(slot);
     }
   }
 
-  // Returns the operand of a round that begins behind `elements` elements. Offsets in slots do not
-  // advance. `viewer`: the rank that sees the slot.
+  // Returns the operand of a round that begins after `elements` elements. Offsets in slots do not
+  // change. `viewer` is the rank that sees the slot.
   Operand moved(Operand operand, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
                 int viewer) const {
     if (operand.buffer >= plan.buffers.size()) {  // verify() will refuse it
@@ -63,8 +64,8 @@ struct Unroller {
 
   void round(uint32_t r) {
     const int first_tick = static_cast<int>(r) * plan.ticks;
-    // The engine's own wait: each rank that used a slot or a line of this round before has left
-    // that earlier round.
+    // The engine itself waits until each rank that used a slot or a line of this round before has
+    // left that earlier round.
     const int needed = first_tick + plan.ticks - kTickWindow;
     const bool quiet = heard.quiet(plan, static_cast<uint32_t>(first_tick));
     if (needed > 0 && plan.ranks > 1) {

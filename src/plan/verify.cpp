@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxAddressesInSignal = 2;
 
-// Checks what must hold before anything can be run.
+// Checks what must hold before any step can be run.
 Status check_shape(const std::vector<Plan>& plans) {
   if (plans.empty()) return fail(FSCCL_ERR_INTERNAL, "no plans to verify");
   const Plan& first = plans[0];
@@ -167,7 +167,7 @@ Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const E
   return success();
 }
 
-// Nothing but results and scratch may have been written.
+// Checks that only results and scratch memory have been written.
 Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run,
                     std::vector<std::vector<Span>>& covered) {
   for (size_t m = 0; m < run.memories(); ++m) {
