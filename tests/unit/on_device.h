@@ -15,7 +15,7 @@
 
 namespace fsccl::testing {
 
-// At the beginning of a test that has to have it.
+// Skips a test that needs the stand-in if there is none; it stands at the beginning of the test.
 #define NEEDS_STAND_IN() \
   if (!control.there())  \
   GTEST_SKIP() << "calls are counted, and failures injected, by the stand-in for CUDA's driver"
@@ -26,7 +26,7 @@ inline const cuda::Device& gpu(int ordinal = 0) {
   return *opened.value();
 }
 
-// Another one than the first, where there are more.
+// Returns a GPU other than the first, where there are more.
 inline int last_gpu() {
   std::string why;
   return cuda::device_count(&why) - 1;
@@ -115,7 +115,7 @@ class HostPage {
   cuda::CUdeviceptr address_ = 0;
 };
 
-// The first byte there, after everything that the stream was given.
+// Returns the first byte at the address, after everything that the stream was given.
 inline int byte_at(cuda::CUdeviceptr at, const TestStream& stream, const HostPage& page) {
   stream.copy(page.room(), at, 1);
   stream.finish();

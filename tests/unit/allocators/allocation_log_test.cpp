@@ -52,7 +52,7 @@ TEST(AllocationLog, WritesWholeLinesWhenMuchIsCollected) {
   Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(directory.path("log.csv"));
   ASSERT_TRUE(log.ok());
   log.value()->allocate(1, 1, 1, 0);
-  EXPECT_EQ(lines_of(directory.read("log.csv")).size(), 1u);  // the head; the line is collected
+  EXPECT_EQ(lines_of(directory.read("log.csv")).size(), 1u);  // the head: the line is collected
   for (int i = 0; i < 5000; i++) log.value()->allocate(1, 1, 1, 0);
   const std::string text = directory.read("log.csv");
   EXPECT_GT(text.size(), 64u << 10);
@@ -74,8 +74,8 @@ TEST(AllocationLog, RefusesWhatIsNoFileOfItsOwn) {
   }
 }
 
-// The head and a line of the log, in place: a device, a FIFO that is read, and a descriptor by its
-// name.
+// The head and a line of the log are written in place to a device, to a FIFO that has a reader, and
+// to a descriptor that is named by its path.
 TEST(AllocationLog, WritesToWhatIsNoFileInPlace) {
   const TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo(directory.path("fifo").c_str(), 0600), 0);

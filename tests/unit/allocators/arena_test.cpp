@@ -57,8 +57,8 @@ TEST(HostArena, TwoMappingsSeeTheSameBytes) {
   EXPECT_NE(first.control(), second.control());
 }
 
-// The arena of a source: a range of its file, which is reserved and given back there, and mapped by
-// others.
+// An arena is adopted from a range of a source's file. Memory is reserved and given back in that
+// range, and other arenas over the same file map it.
 TEST(HostArena, AdoptsARangeOfAFile) {
   constexpr uint64_t kBefore = 1 << 20, kControl = 4096, kBytes = 4 << 20;
   const Fd file(memfd_create("source", MFD_CLOEXEC));
@@ -122,7 +122,8 @@ TEST(HostArena, AnotherProcessMapsThePassedDescriptor) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    // Sent and received here: the descriptor arrives the way it does between unrelated processes.
+    // The descriptor is sent and received in this process, and arrives as it does between unrelated
+    // processes.
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kBackedPage = CollectiveRegion::kAlignment, kAddresses = uint64_t{1} << 40;
 
-// A part of slots with a map of what exists of it, page by page, as the system would have it.
+// A part of slots, with a map of which of its pages exist, as the system would have it.
 class Part {
  public:
   explicit Part(uint64_t most) : slots_(most, true), limit_(most) {
@@ -89,7 +89,7 @@ class Part {
   bool torn_ = false;
 };
 
-// Another step with each seed.
+// Runs a step that differs for each seed.
 void run_step(Part& part, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<uint64_t> held;
@@ -131,8 +131,8 @@ TEST(BackedBytes, AreThePlansAndLeftAloneOnceAStepIsKnown) {
   EXPECT_EQ(part.backed().whole(), part.slots().plan_bytes());
 }
 
-// Nothing is rounded up beyond the most that may exist, and two parts share that: what is no slot's
-// of one goes for the other.
+// Memory is made in whole units, but never more of it than may exist. Two parts share that limit: a
+// part gives back the memory that holds none of its slots, so that the other may have it.
 TEST(BackedBytes, KeepToWhatMayExist) {
   constexpr uint64_t kMost = 21 * kBackedPage, kUnit = 8 * kBackedPage;
   CollectiveRegion slots(kAddresses, true);
@@ -159,7 +159,8 @@ TEST(BackedBytes, KeepToWhatMayExist) {
   EXPECT_EQ(backed.bytes(), 10 * kBackedPage);
 }
 
-// As many bytes live as may exist, in pieces: offsets alone would have no room.
+// As many bytes are live as may exist, in separate pieces. A slot of four pages is still served,
+// although no gap is that long, because its memory comes from four gaps.
 TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
   Part part(8 * kBackedPage);
   for (uint64_t key = 0; key < 8; key++) ASSERT_TRUE(part.take(key, 1));

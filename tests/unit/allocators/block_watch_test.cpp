@@ -68,7 +68,8 @@ TEST_F(Watch, EachFreedByteIsLookedAtOnce) {
     const Block block = make(100);
     watch.freed(block, ++calls);
     memory[at] = std::byte(0);
-    // Taken in three parts: only the one with the byte tells.
+    // The block's memory is reused in three parts. Only the reuse of the part with the changed byte
+    // reports it.
     const uint64_t cuts[] = {0, 64, 192, block.end};
     for (size_t i = 0; i < 3; i++) {
       const bool hit = at >= cuts[i] && at < cuts[i + 1];

@@ -40,8 +40,8 @@ TEST(CollectiveRegion, PlannedStepsNeedTheBoundAndNoMore) {
   EXPECT_EQ(driver.region.live(), 0U);
 }
 
-// Wherever a step leaves the table, what was taken and given back by it is known, to the page and
-// the position.
+// A step may leave its table at any event. The region still knows which pages each slot has and at
+// which position they were given back.
 TEST(CollectiveRegion, ATableIsLeftAtAnyEvent) {
   const std::vector<StepEvent> events =
       step_events({.unit_bytes = transformer(3 * kPage, 5 * kPage, 6, 4 * kPage), .prefetch = 1});
@@ -67,13 +67,13 @@ TEST(CollectiveRegion, ATableIsLeftAtAnyEvent) {
     EXPECT_TRUE(driver.region.by_table());
     EXPECT_EQ(driver.region.live(), 0U);
     driver.run({events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at)});
-    driver.region.end_step();  // early
+    driver.region.end_step();  // the step ends early
     EXPECT_EQ(driver.region.by_table(), at == 0 || at == events.size());
     if (testing::Test::HasFailure()) FAIL() << "left at event " << at;
   }
 }
 
-// A slot that is held across the boundary is in the table, too.
+// The table contains a slot that is held across the boundary of steps, too.
 TEST(CollectiveRegion, ATableKnowsWhatTheStepBeforeLeft) {
   const std::vector<StepEvent> first = {take_event(1, 4), take_event(2, 4), give_event(1)};
   const std::vector<StepEvent> rest = {take_event(3, 4, false), give_event(2),    take_event(1, 4),
@@ -153,7 +153,8 @@ TEST(CollectiveRegion, AStableKeyStaysWhereTheDeviatingStepPutIt) {
                                           give_event(2),    take_event(1, 2), give_event(1)};
   ASSERT_TRUE(driver.region.declare(planned).ok());
   EXPECT_EQ(driver.region.plan_bytes(), 2 * kPage);
-  // 2 sits where 1 belongs; afterwards that place is free, but 1 had another one in this step.
+  // Slot 2 is placed where slot 1 belongs. Afterwards that place is free, but slot 1 had another
+  // one in this step.
   driver.step({take_event(2, 2), take_event(1, 2), give_event(2), give_event(1), take_event(1, 2),
                give_event(1)});
   EXPECT_EQ(driver.offsets, (std::vector<uint64_t>{0, 2 * kPage, 2 * kPage}));

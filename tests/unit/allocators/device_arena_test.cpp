@@ -17,8 +17,8 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kUnit = 2 << 20;
-// As a program of its own: adopts the two segments that are named, checks and changes their
-// contents.
+// The argument with which this program starts itself as a peer: it adopts the two segments that are
+// named, checks their contents and changes them.
 constexpr char kPeer[] = "--peer";
 
 const cuda::Device& device(int ordinal = 0) {
@@ -85,7 +85,7 @@ TEST_F(Arena, SegmentsLieEndToEndAndGoInTheEnd) {
   EXPECT_EQ(arena.segments(), 3u);
   EXPECT_EQ(arena.segment_bytes(2), 2 * kUnit);
   EXPECT_EQ(control.used_bytes(0), 5 * kUnit);
-  write(arena, kUnit - 4, 0x1122334455667788);  // across a border
+  write(arena, kUnit - 4, 0x1122334455667788);  // across a border of segments
   EXPECT_EQ(read(arena, kUnit - 4), 0x1122334455667788u);
   EXPECT_BAD(arena.grow(1), FSCCL_ERR_OUT_OF_MEMORY, "addresses");
   EXPECT_EQ(arena.shrink(3 * kUnit + 1), 0u) << "the last segment begins below";
@@ -143,8 +143,8 @@ TEST_F(Arena, AFullDeviceSaysHowMuchIsFree) {
   EXPECT_FALSE(DeviceArena::reserve(device(), ~uint64_t{0}).ok());
 }
 
-// The exit status of this program as a peer that is handed these segments, of kUnit and 2 * kUnit
-// bytes.
+// Starts this program as a peer that is handed two segments, of kUnit and 2 * kUnit bytes, and
+// returns its exit status.
 int peer(const std::string& first, const std::string& second) {
   const pid_t child = fork();
   if (child == 0) {
@@ -156,8 +156,8 @@ int peer(const std::string& first, const std::string& second) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
 }
 
-// How a peer is told of a segment: the number of a descriptor that it inherits, or a fabric handle
-// in hexadecimal digits.
+// Returns the text by which a peer is told of a segment: the number of a descriptor that it
+// inherits, or a fabric handle in hexadecimal digits.
 std::string told(Fd& fd) {
   EXPECT_EQ(fcntl(fd.get(), F_GETFD), FD_CLOEXEC);
   EXPECT_EQ(fcntl(fd.get(), F_SETFD, 0), 0);
@@ -181,7 +181,7 @@ int run_as_peer(char** segments) {
   if (!adopt(arena, segments[0], kUnit).ok()) return 1;
   if (!adopt(arena, segments[1], 2 * kUnit).ok()) return 2;
   if (arena.bytes() != 3 * kUnit || stand_in::Control().used_bytes(0) != 0) return 3;
-  // it is another's
+  // a rank cannot export a segment that it has adopted
   if (arena.export_segment(0).take_status().code() != FSCCL_ERR_NOT_AVAILABLE) return 4;
   if (read(arena, 8) != 11 || read(arena, 2 * kUnit) != 12) return 5;
   write(arena, kUnit, 13);
@@ -221,7 +221,7 @@ TEST_F(Arena, AFabricHandleDoesTheSameWhereHostsShareOne) {
   EXPECT_EQ(control.broken_rules(), "");
 }
 
-// The GPU can, but this process is let into no domain.
+// The GPU supports fabric handles, but this process has no rights to any domain of the fabric.
 TEST_F(Arena, WithoutRightsToTheFabricThereAreDescriptors) {
   setenv("FSCCL_STAND_IN_ATTRIBUTES", "128=1", 1);
   DeviceArena arena = reserved(kUnit, device(1));

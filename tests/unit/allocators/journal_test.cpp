@@ -63,8 +63,8 @@ TEST(Journal, CountsByKindUnitAndStream) {
   EXPECT_EQ(j->live_peak(), 16384u + 4096);
 }
 
-// A piece that is only said to come again is counted when somebody asks, as if it had been counted
-// at once.
+// A slot that repeats what it did before is only noted. The counters of its use are brought up to
+// date when somebody reads them, and are then the same as if each event had been counted at once.
 TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
   for (const size_t history : {0, 64}) {
     const auto j = journal(history);
@@ -90,7 +90,7 @@ TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
     ASSERT_EQ(copy.live.size(), 1u);
     EXPECT_EQ(copy.live[0].address, 0x20000u);
     EXPECT_EQ(copy.events.size(), history ? 15u : 0u);
-    // Then something else comes: other bytes of one, while the other one is held.
+    // Then slot 2 gets other bytes while slot 3 is held.
     j->slot_taken(two, kOwn, 0x40000, 12288, 12288);
     j->slot_given_back(three, kOwn);
     j->slot_given_back(two, kOwn);
@@ -100,8 +100,8 @@ TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
   }
 }
 
-// The parts of a use may be held together where they were not before: its peak is seen at once. So
-// is that of slots and blocks.
+// Two parts of a use are held together for the first time, by slots that repeat. The peak of the
+// use sees that at once, and so does the peak of slots and blocks together.
 TEST(Journal, SeesPeaksThatComeOfSlotsElsewhere) {
   const auto j = journal();
   j->name_slot(2, UseKind::kParameters, "a");
@@ -173,8 +173,8 @@ TEST(Journal, LogsAndFlushesAtAStepsEnd) {
   EXPECT_NE(directory.read("log").find(",free,0x3000,4096,0x0\n"), std::string::npos);
 }
 
-// Steps that repeat look at the peak where blocks were taken since the step before began, at
-// whatever place of the step.
+// In a step that repeats, the peak is looked at only if blocks were taken since the step before
+// began. It does not matter at which place of the step they were taken.
 TEST(Journal, SeesThePeakOfBlocksBesideAStepThatRepeats) {
   const auto j = journal();
   j->name_slot(2, UseKind::kParameters, "a");
@@ -195,8 +195,9 @@ TEST(Journal, SeesThePeakOfBlocksBesideAStepThatRepeats) {
   }
 }
 
-// Each slot is taken before the one before it is given back: whoever copies meanwhile sees one of
-// them, or two that follow each other. A copy that is not of one moment sees none, or others.
+// Each slot is taken before the one before it is given back. So a copy that is made meanwhile
+// contains one slot, or two that follow each other. A copy that mixed two moments would contain
+// none, or other ones.
 TEST(Journal, CopiesAreOfOneMoment) {
   constexpr uint64_t kSlots = 64;
   const auto j = journal();
@@ -234,8 +235,8 @@ TEST(Journal, CopiesAreOfOneMoment) {
   EXPECT_EQ(torn, 0u);
 }
 
-// Whoever looks while others take and give back sees sums that belong together: with a history
-// slots take the lock, without one those that come again do not.
+// Threads read the journal while others take slots and give them back, and the sums that they read
+// belong together. With a history, slots take the lock; without one, slots that come again do not.
 class JournalInUse : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(JournalInUse, IsReadWhileItIsWritten) {

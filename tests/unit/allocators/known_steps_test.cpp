@@ -1,4 +1,4 @@
-// Several steps that a region knows at once.
+// Tests a region that knows several kinds of steps at once.
 #include "allocators/placement/known_steps.h"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ TEST(KnownSteps, ADeviatingStepIsServedCountedAndKnownFromThenOn) {
   for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
 }
 
-// Training, evaluation, a step without gradients, a shorter one and one of other sizes, in any
-// order.
+// The steps of training, of evaluation, without gradients, a shorter one and one of other sizes,
+// which tests run in any order.
 std::vector<std::vector<StepEvent>> kinds_of_step() {
   const std::vector<uint64_t> model = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage);
   std::vector<uint64_t> shorter = model, wider = model;
@@ -92,13 +92,13 @@ TEST(KnownSteps, TheStepThatDidNotComeForLongestIsForgotten) {
     return driver.region.misses() - before;
   };
   EXPECT_GT(misses_of(20), 0U);
-  EXPECT_GT(misses_of(20), 0U);  // once was no reason to forget another one
+  EXPECT_GT(misses_of(20), 0U);  // that the step came once was no reason to forget another one
   for (uint64_t units : {20, 1, 3, 4, 5, 6, 7, 8}) EXPECT_EQ(misses_of(units), 0U) << units;
   EXPECT_EQ(driver.region.known_steps(), KnownSteps::kMost);
 }
 
-// Two ranks may leave their tables at different places, as one that asks who holds what does; the
-// history is the same.
+// Two ranks may leave their tables at different places: a refused call makes one of them leave it
+// early. The hash covers the history of slots alone, so it stays the same on both.
 TEST(KnownSteps, TheHashIsOfTheHistoryNotOfTheTables) {
   const auto kinds = kinds_of_step();
   Driver one(false), two(false);
@@ -125,7 +125,8 @@ TEST(KnownSteps, TheHashIsOfTheHistoryNotOfTheTables) {
   EXPECT_EQ(one.offsets, two.offsets);
 }
 
-// The extent of a step without a plan is not kept.
+// A first step, without a plan, needs more memory than a plan does. When it ends, the extent falls
+// to that of the plan.
 TEST(KnownSteps, TheExtentFallsToThePlans) {
   const std::vector<StepEvent> events = {take_event(1, 3, false), take_event(2, 4, false),
                                          give_event(1),           take_event(3, 5, false),

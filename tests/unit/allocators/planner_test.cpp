@@ -201,7 +201,7 @@ TEST(Planner, RequestsOfNoBytesHaveConflictsToo) {
   EXPECT_NE(plan.offset[0], plan.offset[1]);
 }
 
-// Without the graph of conflicts: what long steps get.
+// Long steps are planned without the graph of conflicts, in the order of their events.
 TEST(Planner, RandomRequestsAreValidInTheOrderOfTheStep) {
   std::mt19937_64 random(17);
   for (int i = 0; i < 200; ++i) {
@@ -214,7 +214,8 @@ TEST(Planner, RandomRequestsAreValidInTheOrderOfTheStep) {
   }
 }
 
-// Takes and gives back in the order of the events, and looks whether anything overlaps.
+// Checks a plan by taking slots and giving them back in the order of the events, and looks whether
+// any two overlap.
 bool valid_in_order(const std::vector<SlotRequest>& requests, const SlotPlan& plan) {
   std::vector<std::tuple<int64_t, bool, size_t>> edges;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -238,7 +239,7 @@ bool valid_in_order(const std::vector<SlotRequest>& requests, const SlotPlan& pl
 }
 
 double seconds_of(const std::vector<SlotRequest>& requests, int64_t events, SlotPlan& plan) {
-  // The processor's time is taken: other work on the machine does not count.
+  // The processor's time is measured, so that other work on the machine does not count.
   const std::clock_t start = std::clock();
   plan = plan_slots(requests, events, kAlignment);
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
@@ -262,8 +263,9 @@ TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
   EXPECT_TRUE(valid_in_order(requests, plan));
 }
 
-// Between two occurrences of a slot another one has its bytes: found where the graph of conflicts
-// is made, which several steps of a model of some thousand parameters must get.
+// Between two occurrences of a slot another slot has its bytes. The planner finds that only with
+// the graph of conflicts, which it must also make for several steps of a model with some thousand
+// parameters.
 TEST(Planner, StepsOfManySlotsLiveAtOnceHaveAGraph) {
   constexpr int64_t kLive = 6500;  // 21 million pairs to be compared
   std::vector<SlotRequest> requests;
@@ -278,8 +280,8 @@ TEST(Planner, StepsOfManySlotsLiveAtOnceHaveAGraph) {
   EXPECT_TRUE(valid_in_order(requests, plan));
 }
 
-// The work on a long step is bounded, whatever is live at once. The limit is loose, and the thread
-// sanitizer some ten times slower.
+// The work on a long step is bounded, however much is live at once. The limit of this test is
+// loose, because the thread sanitizer makes the planner some ten times slower.
 TEST(Planner, LongStepsArePlannedInSeconds) {
 #ifdef __SANITIZE_THREAD__
   constexpr double kLimit = 180;
@@ -314,7 +316,7 @@ TEST(Planner, LongStepsArePlannedInSeconds) {
   }
 }
 
-// plan_valid is what the other tests rest on: it must see every kind of damage.
+// The other tests rely on plan_valid, so it must see every kind of damage.
 TEST(PlanValid, SeesABrokenPlan) {
   const std::vector<SlotRequest> requests = {
       {.bytes = 128, .first = 0, .last = 2, .key = 1},
@@ -351,7 +353,8 @@ TEST(PlanValid, SeesRandomDamage) {
     ASSERT_TRUE(plan_valid(requests, plan, 20, kAlignment));
     const size_t moved = random() % requests.size();
     plan.offset[moved] = random() % (plan.bytes / kAlignment) * kAlignment;
-    // The truth, slot by slot in time and byte by byte in units of the alignment.
+    // The truth is found by comparing each slot with the moved one, in time and byte by byte in
+    // units of the alignment.
     bool overlap = plan.offset[moved] + requests[moved].bytes > plan.bytes;
     const auto live = [&](size_t r, int64_t event) {
       const auto [first, last] = std::pair(requests[r].first, requests[r].last);

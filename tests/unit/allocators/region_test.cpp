@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-// The same promises by walking over a sorted list of blocks.
+// Keeps the same promises as the region by walking over a sorted list of blocks.
 class NaiveRegion {
  public:
   explicit NaiveRegion(uint64_t capacity) : capacity_(capacity) {}

@@ -1,5 +1,5 @@
-// Steps of all kinds of sharded training: planned to the bound, proven by the checker, and served
-// as they come, by a region that records them.
+// Steps of all kinds of sharded training are planned to the bound, proven by the checker, and
+// served in the order of their events by a region that records them.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ using Step = std::vector<StepEvent>;
 // added to a unit's number
 constexpr uint64_t kPartial = kGradient << 1, kReduced = kGradient << 2;
 
-// A step, written down unit by unit. Units `first` .. `first` + sizes - 1 have these pages.
+// Writes down a step unit by unit. Units `first` .. `first` + sizes - 1 have the given pages.
 class Script {
  public:
   explicit Script(std::vector<uint64_t> pages, uint64_t first = 0)
@@ -31,7 +31,7 @@ class Script {
       after(u);
     }
   }
-  // A unit's gradient is reduced while the next one is computed; without sync it stays.
+  // A unit's gradient is reduced while the next one is computed. Without `sync` it stays.
   void backward(size_t from, size_t to, size_t prefetch, bool sync,
                 const std::function<void(size_t)>& before = {}) {
     for (size_t u = to; u-- > from;) {
@@ -109,8 +109,8 @@ Step accumulate(const std::vector<uint64_t>& pages, int batches, bool sync) {
   return script.step;
 }
 
-// Activation checkpoints of some units each: before the backward pass of these, their forward pass
-// comes once more.
+// With activation checkpoints over segments of units: before the backward pass of a segment its
+// forward pass runs once more.
 Step train_with_checkpoints(const std::vector<uint64_t>& pages, size_t prefetch, size_t segment) {
   Script script(pages);
   script.forward(0, pages.size(), prefetch, [&](size_t u) { script.drop(u); });
@@ -141,8 +141,8 @@ Step train_replicated(const std::vector<uint64_t>& pages) {
   return script.step;
 }
 
-// One rank of a pipeline: `chunks` virtual stages of equal units, some forward passes ahead, then
-// one forward and one backward.
+// One rank of a pipeline with `chunks` virtual stages of equal units: it runs some forward passes
+// ahead, then one forward and one backward pass in turn.
 Step pipeline(const std::vector<uint64_t>& pages, size_t chunks, size_t batches) {
   Script script(pages);
   const size_t units = pages.size() / chunks;
@@ -166,7 +166,7 @@ Step pipeline(const std::vector<uint64_t>& pages, size_t chunks, size_t batches)
 
 struct Case {
   std::string name;
-  std::vector<Step> steps;  // that take turns
+  std::vector<Step> steps;  // steps that take turns
 };
 
 std::vector<Case> all_cases() {

@@ -20,9 +20,9 @@ struct StepShape {
   bool backward = true;
 };
 
-// Forward: each unit is fetched `prefetch` units ahead and given back after use, the last one kept.
-// Backward: the same in reverse; a unit's gradient is given back after the next unit's backward,
-// when its reduction has finished.
+// Builds a step. In forward each unit is fetched `prefetch` units ahead and given back after its
+// use, except the last one, which is kept. Backward does the same in reverse; a unit's gradient is
+// given back after the next unit's backward, when its reduction has finished.
 class StepBuilder {
  public:
   explicit StepBuilder(const StepShape& shape)

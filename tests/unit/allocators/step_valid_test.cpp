@@ -59,7 +59,8 @@ TEST(StepValid, AnotherStreamMayHaveBytesOnlyBehindAnEdge) {
 }
 
 TEST(StepValid, TheStepBoundaryIsNoEdge) {
-  // The last slot of a step and the first of the next, on two streams.
+  // The events are those of the last slot of a step and of the first slot of the next one, on two
+  // streams.
   const std::vector<StepEvent> events = {
       take(1, 1, 0), on(StepOp::kGiveBack, 1), on(StepOp::kRecord, 1, 0), on(StepOp::kWait, 1, 1),
       take(2, 1, 1), on(StepOp::kGiveBack, 2)};
@@ -81,8 +82,8 @@ TEST(StepValid, WhatIsHeldFromBeforeCounts) {
   EXPECT_EQ(step_problem(schedule_of(events, {1, 0}, 2), held, kStepPage), "");
 }
 
-// Moving one slot of a good plan: it is found out if and only if a byte is shared by two that may
-// not, by the definition of plan_slots.
+// Moves one slot of a good plan. The checker must refuse the plan if and only if two slots share a
+// byte that they may not share by the definition of plan_slots.
 TEST(StepValid, PlansOfRandomStepsAreProved) {
   std::mt19937_64 random(3);
   int refused = 0;
@@ -101,7 +102,8 @@ TEST(StepValid, PlansOfRandomStepsAreProved) {
   EXPECT_GT(refused, 100);
 }
 
-// A step whose slots are too many for the graph of their conflicts gets such a plan.
+// A step with too many slots for a graph of conflicts gets a plan that is made in the order of the
+// step.
 TEST(StepValid, PlansInTheOrderOfTheStepAreProved) {
   std::mt19937_64 random(4);
   for (int i = 0; i < 300; ++i) {
@@ -162,7 +164,7 @@ TEST(StepValid, WorkThatGoesOnMeetsEachStepThatMayFollow) {
   EXPECT_EQ(steps_problem(plan, {}, kStepPage), "");
 }
 
-// Alike for a while, then not; some held from the beginning.
+// The steps begin alike and then differ, and some slots are held from the beginning.
 TEST(StepValid, RandomStepsPlannedTogetherAreValid) {
   std::mt19937_64 random(23);
   for (int round = 0; round < 120; ++round) {

@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint64_t kRegionPage = CollectiveRegion::kAlignment;
 
-// Feeds events to a region, and follows the streams with sets of work: whoever gets bytes must be
-// ordered behind all work on them.
+// Feeds events to a region, and follows the streams with sets of work. A stream that gets bytes
+// must be ordered behind all work on them.
 class StreamDriver {
  public:
   explicit StreamDriver(bool record, uint64_t pages = 1 << 14)
@@ -159,7 +159,7 @@ TEST(StreamRegion, KnownStepsFollowEachOtherWithoutAWait) {
   for (const bool joined : {true, false}) {
     StreamDriver driver(false);
     std::vector<std::vector<StepEvent>> kinds = steps;
-    if (!joined)  // the last edges, to the streams that come first in the next step
+    if (!joined)  // the step's last edges order the streams that come first in the next step
       for (std::vector<StepEvent>& step : kinds) step.resize(step.size() - 4);
     for (const auto& step : kinds) ASSERT_TRUE(driver.region.declare(step).ok());
     std::mt19937_64 random(3);

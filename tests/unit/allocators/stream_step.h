@@ -87,7 +87,8 @@ class StreamStep {
   std::vector<StepEvent> events_;
 };
 
-// Slots, work on them and edges at random; what is held at the end is given back.
+// Returns a step with random slots, work on them and edges. Whatever is held at the end is given
+// back.
 inline std::vector<StepEvent> random_stream_step(std::mt19937_64& random, size_t length,
                                                  uint64_t page) {
   std::vector<StepEvent> events;

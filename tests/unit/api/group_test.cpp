@@ -1,4 +1,4 @@
-// Calls in a group that find no memory.
+// Tests grouped calls that run out of memory.
 #include <fsccl/fsccl.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Handles: who has one, who ends one, and what a number names later.
+// Tests handles: which object a handle names, how long its users keep the object, who ends it, and
+// what the same number names later.
 #include "api/handle.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +52,7 @@ TEST(Handles, AreNotUsedAgain) {
   for (const uint64_t bits : used) ASSERT_FALSE(things.find(bits));
 }
 
-// Works name a slot, and its generation modulo a number.
+// The handle of a work names a slot, and the slot's generation only modulo a number.
 TEST(Handles, AreFoundByAPartOfTheirGeneration) {
   Things things;
   for (uint32_t i = 0; i < 4; i++)
@@ -109,7 +110,8 @@ TEST(Handles, WhoUsesAnObjectCannotEndIt) {
   EXPECT_EQ(used->value, 1);
 }
 
-// Also one whose thread has no word left for it.
+// An object is not ended while a thread uses it, not even if that thread has no free pin word left
+// to mark the use.
 TEST(Handles, AnEndWaitsForUsers) {
   for (const size_t before : {size_t{0}, Pins::kMost}) {
     Things things;
@@ -127,7 +129,7 @@ TEST(Handles, AnEndWaitsForUsers) {
     });
     while (stage == 0) std::this_thread::yield();
     EXPECT_THAT(things.end(bits, soon(), anyway).status().text(), testing::HasSubstr("still used"));
-    EXPECT_EQ(things.find(bits)->value, 1);  // for others it goes on
+    EXPECT_EQ(things.find(bits)->value, 1);  // others go on using it
     stage = 2;
     EXPECT_TRUE(things.end(bits, Deadline::never(), anyway).ok());
     user.join();

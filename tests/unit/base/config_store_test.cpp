@@ -1,4 +1,5 @@
-// Authority of the sources, unknown names, and the file with its errors.
+// Tests which source of a variable wins, how unknown names are reported, and errors of the
+// configuration file.
 #include "base/config_store.h"
 
 #include <gmock/gmock.h>
@@ -191,7 +192,7 @@ TEST(ConfigFile, OthersMustNotWriteIt) {
               AllOf(HasSubstr("belongs to user 12345"), HasSubstr("root")));
 }
 
-// The process-wide configuration, in children, because it is read once.
+// The process-wide configuration is tested in children, because a process reads it once.
 void exit_with(const Status& status) {
   if (!status.ok()) fmt::print(stderr, "{}\n", status.text());
   std::exit(status.ok() ? 0 : 1);

@@ -1,5 +1,5 @@
-// Every type of variable: what it accepts, what it refuses, and that a refusal names the variable,
-// the value and the accepted ones.
+// Tests for every type of variable what it accepts and what it refuses, and that a refusal names
+// the variable, the value and the values that are accepted.
 #include "base/config_value.h"
 
 #include <gmock/gmock.h>

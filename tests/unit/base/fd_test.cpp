@@ -1,5 +1,5 @@
-// Descriptors of a process that has closed some of its standard streams. Each case runs in a child
-// of its own.
+// Tests descriptors of a process that has closed some of its standard streams. Each case runs in a
+// child of its own.
 #include "base/fd.h"
 
 #include <fcntl.h>

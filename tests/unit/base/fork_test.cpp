@@ -1,4 +1,4 @@
-// A fork marks the child alone, and the registry of hooks survives a fork.
+// Tests that a fork marks only the child, and that the registry of hooks survives a fork.
 #include "base/fork.h"
 
 #include <gtest/gtest.h>

@@ -61,7 +61,7 @@ std::vector<State> signaller_steps(const State& s) {
       n.signaller = n.saw_sleeper ? Signaller::wakes : Signaller::done;
       break;
     case Signaller::wakes:
-      // A system call is a full barrier; whoever sleeps wakes, and looks again.
+      // A system call is a full barrier. A sleeper that is woken looks at the word again.
       n.buffered = false;
       n.visible = true;
       n.older_than_sleep = false;

@@ -44,7 +44,8 @@ TEST(FutexSleeper, GoesToAnotherWord) {
   }
 }
 
-// Each sleep but the first of a word is one long one, and a store wakes it.
+// Only the first sleep on a word begins with a brief one; every later sleep is one long sleep. A
+// store ends either.
 TEST(FutexSleeper, IsWokenFromEverySleep) {
   uint32_t word = 0, sleepers = 0;
   for (const bool slept_before : {false, true}) {

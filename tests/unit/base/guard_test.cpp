@@ -1,5 +1,5 @@
-// The gate of the public functions and those that need no object: status texts, last error,
-// version, dtypes, configuration.
+// Tests the guard of the public functions, and the functions that need no object: status texts,
+// last error, version, dtypes, configuration.
 #include "api/guard.h"
 #include "fsccl/insight.h"
 

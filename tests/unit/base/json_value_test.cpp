@@ -1,4 +1,4 @@
-// Values of JSON as they are read, and their text.
+// Tests how JSON values are read and written.
 #include "base/json_value.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Lines, levels, files, rates and ranks of messages.
+// Tests the lines of messages, their levels, files, rates and ranks.
 #include "base/log.h"
 
 #include <fcntl.h>
@@ -87,7 +87,7 @@ TEST_F(LogTest, FilesThatTakeNothing) {
     const Fd reader =
         make_fd([&] { return ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
     ASSERT_TRUE(configure_log(LogLevel::kWarn, fifo).ok());
-    // more than it holds
+    // The lines are more than the FIFO holds.
     for (int i = 0; i < 2000; i++) FSCCL_LOG(kWarn, "{}", std::string(100, 'x'));
     char text[22] = {};
     EXPECT_EQ(::read(reader.get(), text, sizeof text - 1), 21);
@@ -114,7 +114,7 @@ TEST_F(LogTest, LinesOfThreadsStayWhole) {
   EXPECT_EQ(text(), expected);
 }
 
-// In a child: ranks are remembered for good.
+// The test runs in a child because ranks are remembered for the life of the process.
 TEST_F(LogTest, RankOfThreadAndProcessDeathTest) {
   start(LogLevel::kWarn);
   EXPECT_EXIT(

@@ -1,4 +1,5 @@
-// The service thread: callbacks, hooks, and the promise that nothing runs after it was taken back.
+// Tests the service thread: callbacks, hooks, and the promise that a callback never runs after
+// unwatch() has returned.
 #include "base/reactor.h"
 
 #include <fcntl.h>
@@ -78,7 +79,7 @@ TEST(Reactor, WritableOnlyWhileWanted) {
   EXPECT_EQ(calls, 1);
 }
 
-// A sanitizer, or the flag, sees a callback that runs after unwatch has returned.
+// A sanitizer, or the flag, reports a callback that runs after unwatch has returned.
 TEST(Reactor, NothingRunsAfterUnwatch) {
   Reactor& reactor = Reactor::instance();
   for (int round = 0; round < 300; ++round) {
@@ -109,7 +110,7 @@ TEST(Reactor, AHookRunsWhenKickedAndByItsOwnClock) {
     ++kicked;
     return -1;
   });
-  while (kicked == 0) std::this_thread::yield();  // it runs once when it is added
+  while (kicked == 0) std::this_thread::yield();  // the hook runs once when it is added
   for (int round = 0; round < 200; ++round) {
     const int before = kicked;
     reactor.kick();
@@ -181,7 +182,7 @@ TEST(Reactor, AChildOfForkClosesWhatIsWatchedAndStartsNothing) {
                          reactor.add_hook([] { return int64_t{-1}; }) == -1;
     pair.far.reset();
     char byte;
-    (void)!read(gate[0], &byte, 1);  // lives on until the parent has looked
+    (void)!read(gate[0], &byte, 1);  // the child lives until the parent has looked
     _exit(refused ? 0 : 1);
   }
   close(gate[0]);

@@ -81,7 +81,7 @@ TEST(Socket, TakenNamesAndMissingListeners) {
     const Result<Fd> first = listen_unix(name);
     ASSERT_TRUE(first.ok());
     EXPECT_EQ(listen_unix(name).status().code(), FSCCL_ERR_INVALID_STATE);
-    // nobody is there, and it does not wait
+    // Nobody is connecting, and accept_connection() does not wait.
     EXPECT_FALSE(accept_connection(first.value().get()).value().valid());
   }
   EXPECT_EQ(connect_to(unix_address(name), patience()).status().code(), FSCCL_ERR_LINK);
@@ -91,8 +91,8 @@ TEST(Socket, TakenNamesAndMissingListeners) {
             FSCCL_ERR_INVALID_STATE);
 }
 
-// With three probes, 32 ranks over a network that lost packets lost a silent link within four
-// minutes.
+// With three probes, a run of 32 ranks over a network that lost packets took a silent link for dead
+// within four minutes.
 TEST(Socket, OnlyManyLostProbesEndASilentLink) {
   const Fd listener = listen_tcp(0).take();
   IpAddress loopback = {};
@@ -162,9 +162,9 @@ TEST(Socket, ADescriptorThatNobodyAskedForIsClosed) {
   char text[8];
   ASSERT_EQ(receive_some(pair.server.get(), text, 1).value(), 1u);  // without room for descriptors
   Fd first(dup(0)), kept;
-  // one is there already: the second is closed
+  // The caller has a descriptor already, so the second one is closed.
   ASSERT_EQ(receive_with_fd(pair.server.get(), text, 1, &first).value(), 1u);
-  // no copy of the writing end is left
+  // The end of file shows that no copy of the writing end is left.
   EXPECT_EQ(read(reading.get(), text, 1), 0);
 }
 
@@ -185,7 +185,7 @@ TEST(Socket, DatagramsOfOtherLengthsShowIt) {
   EXPECT_LT(receive_datagram(other.get(), bytes, sizeof bytes).value(), 0);
 }
 
-// A datagram that nobody takes, or that cannot be sent, is lost; the socket is as good as before.
+// A datagram that nobody reads, or that cannot be sent, is lost, and the socket stays usable.
 TEST(Socket, DatagramsMayBeLost) {
   const Fd mine = open_datagrams().take();
   IpAddress loopback6 = {};

@@ -1,4 +1,4 @@
-// Errors as values: what they keep, and how they travel.
+// Tests errors as values: what they keep, and how they travel.
 #include "base/status.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A directory of one test, gone at its end.
+// A directory for one test, which is removed at the test's end.
 #pragma once
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -102,7 +102,7 @@ TEST(WholeFile, WhatIsNoRegularFileIsNeverReplaced) {
     char text[8] = {};
     EXPECT_EQ(::read(reader.get(), text, sizeof text), 4);
     EXPECT_STREQ(text, "text");
-    // Its reader takes no more than the FIFO holds.
+    // The FIFO's reader reads nothing, so only as much is written as the FIFO holds.
     EXPECT_THAT(write(path, std::string(1 << 20, 'x'), {.patience_ms = 10}).text(),
                 testing::HasSubstr("its reader takes nothing"));
   }
@@ -112,7 +112,7 @@ TEST(WholeFile, WhatIsNoRegularFileIsNeverReplaced) {
   EXPECT_EQ(files_in(directory.path()), files);
 }
 
-// The reader of a FIFO goes away while it is written: an error, and no signal.
+// If the reader of a FIFO goes away while it is written, the writer gets an error, and no signal.
 TEST(WholeFile, AReaderThatGoesAway) {
   const TemporaryDirectory directory;
   const std::string fifo = directory.path("fifo");
@@ -125,7 +125,8 @@ TEST(WholeFile, AReaderThatGoesAway) {
   EXPECT_THAT(file.value().commit().text(), testing::HasSubstr("Broken pipe"));
 }
 
-// The standard output by its name goes to where it was sent, behind what is there.
+// A file that is written by the name of a descriptor goes to what the descriptor has open, behind
+// the bytes that are there.
 TEST(WholeFile, ADescriptorByItsName) {
   const TemporaryDirectory directory;
   directory.write("a", "before ");

@@ -78,8 +78,8 @@ TEST(FileLimitDeathTest, FilesOfOutputAndTheLog) {
   EXPECT_EQ(directory.read("a"), "before");
 }
 
-// The signals of the program are its own: one that was pending stays, and what it ignores or
-// handles is as before.
+// Signals of the program are left alone: a signal that was pending stays pending, and what the
+// program ignores or handles is as before.
 TEST(FileSignals, LeaveThoseOfTheProgram) {
   sigset_t one, before, pending;
   sigemptyset(&one);

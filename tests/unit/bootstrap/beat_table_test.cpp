@@ -47,7 +47,7 @@ TEST(BeatTable, OnlyThatOfTheJobIsTaken) {
   ASSERT_TRUE(fd.ok()) << fd.status().text();
   EXPECT_FALSE(BeatTable::map(fd.value(), 8, 3).ok());
   EXPECT_FALSE(BeatTable::map(fd.value(), 7, 4).ok());
-  const Fd open(memfd_create("beats", MFD_CLOEXEC));  // whoever holds it could cut it off
+  const Fd open(memfd_create("beats", MFD_CLOEXEC));  // its holder could cut it off
   char bytes[4096] = {};
   ASSERT_EQ(pread(fd.value().get(), bytes, sizeof bytes, 0),
             pwrite(open.get(), bytes, 64 + 3 * 16, 0));

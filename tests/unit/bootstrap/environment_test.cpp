@@ -1,4 +1,4 @@
-// Where ranks meet that know their launcher alone, and the file with the secret.
+// Tests where ranks that know only their launcher meet, and the file with the secret.
 #include "bootstrap/environment.h"
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ TEST_F(SecretFile, WhatCannotBeTrustedIsRefused) {
   EXPECT_THAT(read_secret_file(path).status().text(), HasSubstr("longer than"));
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  // and it does not wait for a writer
+  // Opening a FIFO does not wait for a writer.
   EXPECT_THAT(read_secret_file(path).status().text(), HasSubstr("not a regular file"));
 }
 

@@ -1,5 +1,5 @@
-// The rules of heartbeats, with a clock and ranks of the test's own: who is held for silent, when,
-// and who hears of it.
+// Tests the rules of heartbeats with a clock and ranks of the test's own: which ranks count as
+// silent, when, and who hears of it.
 #include "bootstrap/heartbeat.h"
 #include "fsccl/insight.h"
 
@@ -54,7 +54,7 @@ TEST(Heartbeat, SilenceMakesASuspectAndABeatEndsIt) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 500, {1});
-  // when rank 1 is overdue: a millisecond has passed
+  // The watcher wants to look again when rank 1 is overdue; a millisecond has passed.
   EXPECT_EQ(row.last.next_ns, row.now + 399 * kMs);
   row.pass(heart, 300, {});
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_ALIVE);
@@ -92,7 +92,7 @@ TEST(Heartbeat, LongSilenceIsDeath) {
   row.pass(heart, 200, {});
   EXPECT_THAT(row.last.dead, ElementsAre(1));
   heart.lost(1, false, row.now);
-  // as long as it was when it ended
+  // the silence is as long as it was when it ended
   EXPECT_NEAR(static_cast<double>(heart.life(1, row.now + 5000 * kMs).silent_ms), 2000, 101);
   // it comes too late
   row.pass(heart, 100, {1});
@@ -117,7 +117,8 @@ TEST(Heartbeat, AWatcherThatWasAwayBlamesNobody) {
   EXPECT_THAT(row.last.dead, IsEmpty());
   row.pass(heart, 100, {1});
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_ALIVE);
-  // But who looks late again and again does see what is silent all the while.
+  // A watcher that is itself late again and again still notices a rank that is silent all the
+  // while.
   for (int i = 0; i < 4; i++) row.last = heart.look(row.now += 1000 * kMs, row);
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_SUSPECT);
 }
@@ -189,7 +190,8 @@ TEST(Heartbeat, BehindASilentRankTheNextOnesAreWatched) {
   for (const int32_t rank : {1, 2}) EXPECT_EQ(heart.life(rank, row.now).state, FSCCL_PEER_ALIVE);
 }
 
-// Rank 2 lives and sees that rank 3 does not, but rank 1, between, passes nothing on.
+// Rank 2 is alive and sees that rank 3 is silent, but rank 1, which lies between rank 2 and the
+// watcher, passes nothing on.
 TEST(Heartbeat, WhoLivesBehindASilentRankTellsNothing) {
   Row row(5);
   Heart heart(kTimes, 0);
@@ -206,7 +208,7 @@ TEST(Heartbeat, AHostIsLostWhenItOwesAnAnswer) {
   Heart heart(kTimes, 0);
   row.pass(heart, 200, {1});
   row.pass(heart, 1800, {});
-  EXPECT_THAT(row.last.cut_off, IsEmpty());  // its process is silent, its system answers
+  EXPECT_THAT(row.last.cut_off, IsEmpty());  // the process is silent, but its system answers
   row.owes[1] = 1500 * kMs;
   row.pass(heart, 100, {});
   EXPECT_THAT(row.last.cut_off, ElementsAre(1));
@@ -219,7 +221,7 @@ TEST(Heartbeat, ANeighbourIsToldWhatComesFromElsewhere) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 200, {1});
-  // it speaks of us, too: we know better
+  // Rank 1 also reports about this rank, which knows better itself.
   heart.told(1, {{7, 500, true}, {0, 900, false}}, row.now);
   heart.told(2, {{7, 800, false}, {8, 450, false}}, row.now);
   EXPECT_EQ(heart.life(7, row.now).silent_ms, 800);
@@ -236,11 +238,12 @@ TEST(Heartbeat, ANeighbourIsToldWhatComesFromElsewhere) {
   heart.told(2, {}, row.now);
   EXPECT_THAT(ranks_of(heart.news_for(1, row.now)), IsEmpty());
   EXPECT_THAT(ranks_of(heart.news_for(2, row.now)), ElementsAre(7));
-  heart.lost(1, false, row.now);  // its words about others go with it
+  heart.lost(1, false, row.now);  // the watcher forgets what rank 1 told of others
   EXPECT_THAT(ranks_of(heart.news_for(2, row.now)), IsEmpty());
 }
 
-// Three who tell each other in a circle of a rank that none of them sees.
+// Three ranks in a circle tell each other of a silence of rank 7, which none of them sees itself.
+// The rumour must end.
 TEST(Heartbeat, ARumourEndsAlsoInACircle) {
   Row row(1);
   std::vector<Heart> circle;

@@ -1,4 +1,4 @@
-// Slurm's lists: the expected ones are those of `scontrol show hostnames`.
+// Tests Slurm's host lists. The expected lists are those of `scontrol show hostnames`.
 #include "bootstrap/hostlist.h"
 
 #include <gmock/gmock.h>

@@ -116,8 +116,8 @@ TEST_F(JobOf, DisagreeingExchangesFailForAll) {
   }
 }
 
-// Ranks leave one after the other, the root of the tree first; each time the rest find together
-// again and have one answer.
+// Ranks leave one after the other, the root of the tree first. Each time the remaining ranks mend
+// the tree and agree on one answer.
 TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
   constexpr int kRanks = 20;
   join(kRanks);
@@ -148,8 +148,8 @@ TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
   }
 }
 
-// Where all are slow, who has not waited for the answer is not taken for dead: it comes again, and
-// waits longer.
+// All ranks are slow. A rank that gave up waiting for the answer is not taken for dead: it asks
+// again, and waits longer.
 TEST_F(JobOf, SlowRanksFindTogetherToo) {
   constexpr int kRanks = 6;
   join(kRanks);
@@ -159,7 +159,7 @@ TEST_F(JobOf, SlowRanksFindTogetherToo) {
     members.push_back(rank);
     if (static_cast<TreeJob&>(job(rank)).order() == 0) root = rank;
   }
-  // each turn of the service thread takes longer than one may
+  // Each turn of the service thread takes longer than a turn may take.
   const int slow = Reactor::instance().add_hook([]() -> int64_t {
     std::this_thread::sleep_for(std::chrono::milliseconds(220));
     return 0;
@@ -182,7 +182,8 @@ TEST_F(JobOf, ALateRankIsNamed) {
       3, [&](int rank) { return rank == 2 ? Status() : job(rank).barrier(Deadline::in_ms(300)); });
   EXPECT_EQ(statuses[0].code(), FSCCL_ERR_TIMEOUT);
   EXPECT_EQ(statuses[1].code(), FSCCL_ERR_TIMEOUT);
-  // It is told when it comes. As the last to give, it may still complete the first one.
+  // The late rank is told when it comes. Since it is the last one to contribute, it may still
+  // complete the first barrier.
   Status late = job(2).barrier(patience());
   if (late.ok()) late = job(2).barrier(patience());
   EXPECT_EQ(late.code(), FSCCL_ERR_TIMEOUT);
@@ -233,8 +234,8 @@ TEST_F(JobOf, AFetchWaitsUntilTheDescriptorIsPublished) {
       ASSERT_TRUE(fd.ok()) << fd.status().text();
       EXPECT_EQ(content(fd.value()), "late");
     });
-    // Not before the request has surely been seen to find nothing: a second one with a short
-    // deadline was sent later and has been refused.
+    // The publication waits until the request has surely been seen to find nothing: a second
+    // request with a short deadline was sent later and has been refused.
     EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(),
               FSCCL_ERR_TIMEOUT);
     EXPECT_TRUE(job(owner).publish_fd(9, memory_with("late").get()).ok());
@@ -250,7 +251,8 @@ TEST_F(JobOf, AFetchEndsWhenTheOwnerLeaves) {
   std::thread fetcher([&] {
     const Status status = job(1).fetch_fd(0, 9, patience(), {}).take_status();
     EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD);
-    // not only that it does not answer: all know it by then
+    // The error says more than that rank 0 does not answer, because by then all ranks know that it
+    // has left.
     EXPECT_THAT(status.text(), HasSubstr("rank 0 has left"));
   });
   EXPECT_EQ(job(1).fetch_fd(0, 8, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
@@ -258,8 +260,8 @@ TEST_F(JobOf, AFetchEndsWhenTheOwnerLeaves) {
   fetcher.join();
 }
 
-// The owner lives and never publishes, because its communicator has failed: the caller knows that,
-// and ends the wait.
+// The owner is alive and never publishes the descriptor, because its communicator has failed. The
+// caller knows of the failure and ends the wait.
 TEST_F(JobOf, AFetchEndsWhenItsCallerHasNoUseForItAnyMore) {
   join(2);
   std::atomic<int> looks{0};
@@ -272,14 +274,14 @@ TEST_F(JobOf, AFetchEndsWhenItsCallerHasNoUseForItAnyMore) {
   EXPECT_EQ(status.error().peer, 1);  // as the reason has it: not the owner
 }
 
-// More than find room at the owner's door, and than its listener keeps waiting: nobody takes that
-// for its death.
+// More ranks fetch at once than the owner serves and than its listener queues. None of them takes
+// the owner for dead.
 TEST_F(JobOf, ACrowdFetchesAtOnce) {
   constexpr int kCrowd = 700;
   join(2);
   ASSERT_TRUE(job(0).publish_fd(5, memory_with("all").get()).ok());
   std::atomic<bool> begun{false}, released{false};
-  // The service thread lets nobody in until all stand there.
+  // The service thread accepts nobody until all are waiting.
   const int hook = Reactor::instance().add_hook([&]() -> int64_t {
     begun = true;
     while (!released) std::this_thread::yield();
@@ -296,7 +298,7 @@ TEST_F(JobOf, ACrowdFetchesAtOnce) {
       fetched += fd.ok();
     });
   while (fetching < kCrowd) std::this_thread::yield();
-  // until most of them have connected: fewer would prove less
+  // The pause lets most of them connect first; with fewer the test would prove less.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   released = true;
   for (std::thread& one : crowd) one.join();

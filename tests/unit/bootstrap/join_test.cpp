@@ -1,4 +1,5 @@
-// Joining: by id, by callback, over TCP; and every way in which it must fail, clearly and for all.
+// Tests joining by id, by callback and over TCP, and every way in which it must fail, with a clear
+// error on all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -233,8 +234,9 @@ TEST(JoinFails, WhenTheRootEndsWhileJoining) {
   EXPECT_EQ(join_by_id(bytes, 1, 2).status().code(), FSCCL_ERR_PEER_DEAD);
 }
 
-// The process of the rendezvous knows of the failure before the rendezvous does, and may end
-// before.
+// The process of the rendezvous can learn of a failure before the rendezvous does, and may end
+// before the rendezvous can tell anybody. A rank that comes late must hear of the failure all the
+// same.
 TEST(JoinFails, WhoComesLateHearsWhatTheProcessOfTheRendezvousKnows) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
@@ -246,8 +248,8 @@ TEST(JoinFails, WhoComesLateHearsWhatTheProcessOfTheRendezvousKnows) {
   EXPECT_EQ(late.error().peer, 2);
 }
 
-// Strangers: bytes that mean nothing, half a message, silence, a length beyond all bounds. Nobody
-// is kept out by them.
+// Strangers send bytes that mean nothing, half a message, nothing at all, or a length beyond all
+// bounds. They keep no rank out.
 TEST(Join, GoesOnAmongStrangers) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
@@ -273,10 +275,11 @@ TEST(Join, GoesOnAmongStrangers) {
   expect_all_joined(join_all(16, [&](int rank) { return join_by_id(bytes, rank, 16); }));
 }
 
-// A crowd at the door sends nobody away who has only just come: all would begin anew for ever.
+// A crowd of connections never makes the rendezvous close one that has only just been made;
+// otherwise all would begin anew for ever.
 TEST(Join, WhoStandsAtTheDoorHasATurn) {
   constexpr int64_t kTurnNs = 500'000'000;
-  for (int tries = 0; tries < 50; ++tries) {  // on a machine that is slow, another
+  for (int tries = 0; tries < 50; ++tries) {  // a slow machine tries again
     const UniqueId id = decode_unique_id(make_id()).take();
     const int64_t begin = now_ns();
     std::vector<Fd> crowd;

@@ -1,4 +1,4 @@
-// The variables are those that each launcher was seen to set.
+// Tests the launchers' variables. They are those that each launcher was seen to set.
 #include "bootstrap/launcher.h"
 
 #include <gmock/gmock.h>
@@ -114,7 +114,8 @@ TEST(Launcher, TheNameDoesNotDependOnTheAddress) {
   }
 }
 
-// Nobody says which ranks share a host: localhost, however it is spelled, is a guess.
+// Nothing says which ranks share a host, so an address that spells localhost is taken as a guess
+// that all of them do.
 TEST(Launcher, LocalhostHasManySpellings) {
   const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}};
   for (const char* address :
@@ -299,7 +300,8 @@ TEST(Launcher, ARankByHandHasToAgree) {
          {std::string("RANK=0, WORLD_SIZE=1, but "), std::string(started), std::string(said),
           std::string("FSCCL_LAUNCHER=") + setting, std::string("FSCCL_LAUNCHER=torchrun")})
       EXPECT_THAT(text, HasSubstr(words));
-    // The same rank of another number of them, the other way round, and each alone.
+    // The rank agrees and the number of ranks does not, then the other way round, then each is set
+    // alone.
     const LaunchEnvironment right = read(variables).take();
     const std::string rank = std::to_string(right.rank), ranks = std::to_string(right.ranks);
     EXPECT_THAT(refusal(both({{"RANK", rank}, {"WORLD_SIZE", "7"}}, variables)),
@@ -308,11 +310,11 @@ TEST(Launcher, ARankByHandHasToAgree) {
                 HasSubstr("RANK=0"));
     EXPECT_THAT(refusal(with(variables, "RANK", "0")), HasSubstr("RANK=0, but"));
     EXPECT_EQ(read(with(variables, "RANK", rank)).value().launcher, right.launcher);
-    // A second launcher may say the same.
+    // A second launcher that gives the same numbers is accepted.
     EXPECT_EQ(
         read(both(with(with(pod, "RANK", rank), "WORLD_SIZE", ranks), variables)).value().launcher,
         Launcher::kTorchrun);
-    // torchrun below it has its own numbers.
+    // A torchrun that was started below the launcher has its own numbers.
     for (const char* name :
          {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"})
       EXPECT_EQ(read(both(with(pod, name, "1"), variables)).value().ranks, 1) << name;

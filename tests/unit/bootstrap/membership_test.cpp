@@ -16,9 +16,9 @@ namespace {
 
 using Answer = std::pair<std::vector<int32_t>, int32_t>;
 
-// A rank, and what the links of the tree bring it: from each other rank in the order it was sent.
-// As TreeJob does, it passes on what is news, and takes what a dead rank had sent before its end
-// into account or not.
+// A rank, with what the links of the tree bring it; messages from one rank arrive in the order in
+// which they were sent. Like TreeJob, it passes on what is news. It may or may not still take into
+// account what a dead rank had sent before its end.
 class Play {
  public:
   Play(int ranks, unsigned seed)
@@ -99,8 +99,8 @@ class Play {
     if (const auto vote = node.membership.advance(node.lost)) send_all(rank, {vote, -1, false});
     EXPECT_EQ(node.membership.expelled(), node.declined);
   }
-  // Killed: some of what it sent last does not arrive. Left, as only who has an answer does: all of
-  // it arrives before the news.
+  // A killed rank dies, and some of what it sent last does not arrive. A rank that leaves has an
+  // answer, and everything that it sent arrives before the news of its end.
   void die(int rank) {
     Node& node = nodes_[static_cast<size_t>(rank)];
     node.alive = false;
@@ -177,7 +177,7 @@ TEST(MembershipRules, TheWorstCodeHolds) {
   membership.begin({4, 2, 9}, 2, {}, -3);
   EXPECT_TRUE(membership.advance({}));
   EXPECT_EQ(membership.missing(), (std::vector<int32_t>{4, 9}));
-  EXPECT_TRUE(membership.hear({1, 9, 0, false, {4}}));  // holds 4 for gone: so does this rank, then
+  EXPECT_TRUE(membership.hear({1, 9, 0, false, {4}}));  // rank 9 holds 4 for gone, and so this one
   const std::optional<Vote> vote = membership.advance({});
   ASSERT_TRUE(vote);
   EXPECT_EQ(*vote, (Vote{1, 2, -3, true, {4}}));

@@ -1,5 +1,5 @@
-// A tree is mended while the system refuses: threads, and memory at any call. Nobody crashes, and
-// who could not go on at first does so later.
+// A tree is mended while the system refuses threads, or memory at any call. No rank crashes, and a
+// rank that could not go on at first does so later.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,8 +31,8 @@ struct Answers {
   bool happened = false;
 };
 
-// The root leaves, with the fault from then on, and the others agree who is left, for which they
-// have to find together again.
+// The root leaves while the fault is active. The others mend the tree and agree which ranks are
+// left.
 Answers lose_the_root(const char* kind, uint64_t number) {
   const std::vector<Joined> joined = testing::join_all_by_id(kRanks);
   Answers answers;
@@ -84,7 +84,7 @@ TEST(MendingFaults, WithoutAThreadItIsTriedAgain) {
   EXPECT_EQ(answers.reached, kRanks - 1);
 }
 
-// A rank that loses its links by it is told that the others hold it for dead.
+// A rank that loses its links because of the fault is told that the others take it for dead.
 TEST(MendingFaults, AnyCallForMemoryMayFail) {
   constexpr uint64_t kRuns = 10;
   const Answers without = lose_the_root("memory", 0);

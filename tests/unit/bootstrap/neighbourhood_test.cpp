@@ -43,7 +43,7 @@ TEST(Neighbourhood, TheRanksOfAHostStandInARing) {
   EXPECT_FALSE(where.far(0, 5));
 }
 
-// Ranks of one process are stopped together: only another process can speak for them.
+// Ranks of one process are stopped together, so only another process can report them silent.
 TEST(Neighbourhood, BesideARankIsAlsoSomebodyOfAnotherProcess) {
   const std::vector<Member> members = members_of({{7, 1}, {7, 1}, {7, 1}, {7, 2}, {7, 2}});
   const Neighbourhood where(members, in_order(members.size()));
@@ -64,7 +64,7 @@ TEST(Neighbourhood, TheTreeIsThatOfArrival) {
   EXPECT_THAT(where.in_tree(0), UnorderedElementsAre(17));
 }
 
-// Each rank is looked at by several others, and 512 ranks do not look 512 x 512 times.
+// Each rank is watched by several others, and 512 ranks do not watch each other in 512 x 512 pairs.
 TEST(Neighbourhood, RanksShareTheLooksAtEachOther) {
   EXPECT_THAT(share_of_looks(0, 1), IsEmpty());
   EXPECT_THAT(share_of_looks(1, 2), ElementsAre(0u));

@@ -9,7 +9,7 @@
 
 namespace fsccl::testing {
 
-// for what must succeed; only a failing test takes that long
+// The patience of calls that must succeed; only a failing test takes that long.
 inline constexpr int64_t kPatienceMs = 20'000;
 
 inline std::string text_of(const Status& status) { return status.ok() ? "success" : status.text(); }

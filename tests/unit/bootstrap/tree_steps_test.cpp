@@ -20,7 +20,7 @@ namespace {
 // Every connection begins with Hello, Challenge and Proof.
 constexpr uint64_t kHandshake = 3;
 
-// A job whose messages arrive in any order, but for those of one link.
+// Simulates a job whose messages arrive in any order, except that those of one link stay in order.
 class Simulation {
  public:
   struct Rank {
@@ -58,7 +58,7 @@ class Simulation {
     deliver_all();
   }
 
-  // `bytes` of each rank.
+  // Gathers `bytes` of each rank.
   void all_gather(uint64_t bytes) {
     bytes_ = bytes;
     std::vector<int32_t> callers(ranks.size());
@@ -205,13 +205,14 @@ TEST(TreeSteps, AHundredThousandRanks) {
     most_messages = std::max(most_messages, rank->sent + rank->received);
     most_bytes = std::max(most_bytes, rank->bytes);
   }
-  // Beside its links a rank has a listener or two, and while it registers, or fetches a descriptor,
-  // one connection more.
+  // Besides its links a rank has one or two listeners, and one more connection while it registers
+  // or fetches a descriptor.
   EXPECT_EQ(most_links, kFanOut + 1);
   EXPECT_LE(most_messages, 6u * (kFanOut + 1));
-  // The list of members and what was gathered, once each, and on its way up once more.
+  // The bytes are the list of members and what was gathered, once each, and what was gathered once
+  // more on its way up.
   EXPECT_LE(most_bytes, kCount * (kMemberRecordBytes + 2 * 136 + 4));
-  // The memory that a rank keeps of each other one.
+  // The expression is the memory that a rank keeps for each other rank.
   EXPECT_LE(sizeof(Member) + sizeof(MemberRecord) + sizeof(int32_t), 160u);
 }
 

@@ -21,7 +21,7 @@ float half_value(uint16_t bits) {
   return static_cast<float>(bits & 0x8000 ? -magnitude : magnitude);
 }
 
-// Elements of a dtype in memory, and what they stand for.
+// Elements of a dtype in memory, and the values that they stand for.
 struct Stored {
   fsccl_dtype_t dtype{};
   std::vector<uint8_t> bytes;
@@ -87,8 +87,8 @@ Stored decode(const Encoded& coded, const Stored& like, const BlockForm& form) {
   return back;
 }
 
-// The largest error of a block over its bound, and that blocks with what is not finite are the
-// same.
+// Expects that the error of each block is within the bound, and that blocks with elements that are
+// not finite come back unchanged.
 void expect_within_bound(const Stored& words, const Stored& back, const BlockForm& form) {
   const double bound = block_bound(form, words.dtype);
   for (size_t at = 0; at < words.count(); at += form.block) {
@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(BlockKind::int8, BlockKind::fp8, BlockKind::mxfp8),
                      testing::Values(FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32)));
 
-// E4M3 against its definition.
+// The codes of E4M3 are compared with the definition.
 TEST(BlockCodes, E4m3IsTheNearestOfAll) {
   std::vector<double> values;
   for (int code = 0; code < 0x7f; code++)
@@ -311,8 +311,8 @@ TEST_P(Sums, OfCodedPartsAreNear) {
   }
 }
 
-// Gradients of which most lie below half a step: without feedback they are lost, with it their sum
-// over the steps is kept to a step.
+// Most elements of the gradients lie below half a step of the codec. Without feedback they are
+// lost; with it their sum over the training steps is right to one step of the codec.
 TEST_P(Sums, FeedbackKeepsWhatLiesBelowHalfAStep) {
   const size_t count = 256;
   const float small = form().kind == BlockKind::int4 ? 1e-3f : 1e-4f;

@@ -1,5 +1,5 @@
-// When a codec stays out, for how long, and which form is taken: alike on ranks that are told the
-// same.
+// Tests when a codec stays out, for how long, and which form is taken. Ranks that are told the same
+// decide alike.
 #include "codec/choice.h"
 
 #include <gtest/gtest.h>
@@ -104,8 +104,8 @@ TEST(CodecChoice, TheRateOfALinkComesFromLargeTransfers) {
   EXPECT_NEAR(link.byte_ns, 8, 0.01);
 }
 
-// Bytes that came while ranks coded bound the link's time from above. A rank that lost its core
-// once is no slow link.
+// The time of bytes that came while ranks coded bounds the link's time from above. A rank that lost
+// its core once does not make the link slow.
 TEST(CodecChoice, TheRateOfALinkThatCodingHidesRisesSlowly) {
   LinkCosts link;
   link.byte_ns = 1;

@@ -148,7 +148,7 @@ TEST(CustomCodec, BlocksBeyondWhatIsAskedGoExactly) {
   EXPECT_EQ(back, words);
 }
 
-// A table whose functions do what a test says, beside what those of kFloat12 do.
+// A table whose functions misbehave as a test says, and otherwise do what those of kFloat12 do.
 struct Liar {
   fsccl_block_codec_t table = kFloat12;
   ptrdiff_t beyond = 0;          // byte that encode() writes behind its block; 0: none

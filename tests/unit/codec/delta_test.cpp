@@ -15,7 +15,7 @@ namespace {
 
 struct Coded {
   std::vector<uint8_t> bytes;
-  WordList previous;  // the encoder's, after it
+  WordList previous;  // the encoder's, after the encoding
   DeltaKind kind{};
 };
 
@@ -159,7 +159,7 @@ TEST(DeltaSizes, AreTheSameBytesOnEveryTarget) {
   }
 }
 
-// A sender that stops says so in place of a block.
+// A sender that stops says so in place of a block, and a receiver does not take that for a block.
 TEST(DeltaBlocks, WhatIsNoBlockIsFound) {
   std::vector<uint8_t> bytes(kDeltaHeaderBytes + 100);
   write_no_delta(bytes.data());

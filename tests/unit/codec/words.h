@@ -54,7 +54,7 @@ inline uint16_t folded_difference(uint16_t word, uint16_t previous) {
   return static_cast<uint16_t>(difference >= 0 ? 2 * difference : -2 * difference - 1);
 }
 
-// Bits a word that no code of single differences can beat: their entropy.
+// Returns the bits a word that no code of single differences can beat, which are their entropy.
 inline double entropy_of(const WordList& words, const WordList& previous) {
   std::vector<double> counts(65536);
   for (size_t i = 0; i < words.size(); i++) counts[folded_difference(words[i], previous[i])]++;

@@ -1,4 +1,4 @@
-// All ranks hear what one says, and so know whether all can begin.
+// Tests that all ranks hear the result of one of them, and so know whether all can begin.
 #include "comm/agreement.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ TEST(Agreement, SettingsThatDifferAreNamedByTheNumbersOfMessages) {
   });
 }
 
-// Neither the code nor the text of another process's failure is trusted.
+// A rank trusts neither the code nor the text of a failure that another process reports.
 TEST(Agreement, ABoardWithoutAnErrorIsOneOfTheProtocol) {
   for (const int32_t code : {0, 1, FSCCL_ERR_INTERNAL - 1})
     over_channel(3, [code](int rank, Wrapped& channel, uint32_t tick) {

@@ -11,7 +11,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Programs with counts that vary, which always have a call in flight, make a new plan each time.
+// A program whose counts vary and that always has a call in flight makes a new plan each time. Few
+// of the plans are kept, besides those of calls in flight.
 TEST(Collectives, KeepFewCallsAndThoseThatAreInFlight) {
   over_channel(1, [](int, Wrapped& channel, uint32_t tick) {
     Engine engine(options_over(channel, 0, 1, tick));

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kCount = 1 << 18;  // too many for a slot
 
-// An engine may be a part of another communicator, whose numbers its errors tell.
+// An engine may belong to a part of a communicator. Its errors then name ranks by their numbers in
+// the whole communicator.
 TEST(Lists, APlaceThatCannotBeReachedIsToldWithTheNumbersOfMessages) {
   over_channel(2, [](int rank, Wrapped& channel, uint32_t tick) {
     std::vector<float> sent(kCount), received(2 * kCount);

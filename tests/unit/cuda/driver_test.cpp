@@ -1,5 +1,5 @@
-// Finding the driver: each test starts this program again, with the driver that it is about, and
-// reads what it says of it.
+// Tests how the driver is found. Each test starts this program again with the driver in question,
+// and reads what the program reports.
 #include "cuda/driver.h"
 
 #include <gmock/gmock.h>
@@ -30,8 +30,8 @@ int say() {
   return 0;
 }
 
-// Returns the output of this program when libcuda.so.1 is looked for in `folder` first; `more`:
-// other variables.
+// Returns the output of this program when libcuda.so.1 is looked for in `folder` first. `more` has
+// further variables.
 std::string with(const std::string& folder, const std::string& more = "") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command =

@@ -1,4 +1,5 @@
-// FSCCL_CHECKSUM over shared memory: a byte changes between who puts it and who takes it.
+// Tests FSCCL_CHECKSUM over shared memory: a byte changes between the rank that puts it and the
+// rank that takes it.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -79,7 +80,7 @@ Plan all_reduce(const Shape& shape) {
   return reduce_slots(reduction_of_all_reduce(shape), shape.slot_bytes);
 }
 
-// The n-th signal of rank 0 leaves behind that a byte of its first slots has changed.
+// When rank 0 has given its n-th signal, a byte of its first slots changes.
 auto flip_in_slot(uint32_t signal, size_t at) {
   return [=](int rank, Wrapped& channel) {
     if (rank != 0) return;
@@ -105,7 +106,7 @@ void expect_named(const std::array<Outcome, 2>& results, const char* operation) 
 TEST(Checksum, FindsAByteThatChangedInASlot) {
   const Case what{OpCode::all_gather, all_gather, 5000, flip_in_slot(0, 4999)};
   expect_named(run(what, true), "5000 bytes of all_gather of 5000 uint8 (operation 1)");
-  const auto unseen = run(what, false);  // that it did change
+  const auto unseen = run(what, false);  // nobody sees the change
   EXPECT_TRUE(unseen[1].status.ok());
   EXPECT_EQ(unseen[1].output[4999], 1 ^ 4);
 }
@@ -173,7 +174,8 @@ TEST(Checksum, LetsWhatIsAsItWasMeantPass) {
   }
 }
 
-// A disagreement is still one.
+// differ_in_checksum() is true only of two calls that differ in nothing else. Any other difference
+// is still a mismatch.
 TEST(Checksum, IsNoMismatch) {
   const auto results = run({OpCode::all_gather, all_gather, 100, [](int, Wrapped&) {}}, true);
   EXPECT_TRUE(results[0].status.ok());

@@ -126,8 +126,8 @@ void in_barrier(const std::function<void(Engine&, Wrapped&)>& body) {
   });
 }
 
-// A caller that waits for a rank looks just when the service thread is about to tell that it is
-// dead: it must not tell less.
+// A caller that waits for a rank looks at the moment when the service thread is about to report
+// that the rank is dead. The caller's error must say no less.
 TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     std::atomic<bool> looked{false};
@@ -141,8 +141,8 @@ TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   });
 }
 
-// Between hosts a root puts all that a round takes before it waits: its signals but the last may
-// leave with the next.
+// Between hosts a root puts all that a round takes before it waits. All its signals but the last
+// may leave together with the next one.
 TEST(Runner, KnowsWhichSignalsAnotherFollows) {
   Shape shape;
   shape.ranks = 2;
@@ -177,7 +177,8 @@ struct Lines : Wrapped {
   for (volatile unsigned char& byte : bytes) byte = 0xa5;
 }
 
-// A line goes to other processes, and over networks.
+// A line is sent to other processes and over networks, so the bytes that carry nothing must be
+// zero.
 TEST(Runner, SignalsHoldNothingButWhatTheyTell) {
   over_channel(2, [](int rank, Wrapped& channel, uint32_t tick) {
     Lines wire(channel.inner);
@@ -213,8 +214,9 @@ struct CountsSleeps : Wrapped {
   }
 };
 
-// To sleep for each signal of a large operation costs two switches of threads for each piece. The
-// signal of tick 1 is there when the service thread comes to it, and is seen at the 40th look.
+// If the service thread slept for each signal of a large operation, each piece would cost two
+// switches of threads. The signal of tick 1 is there when the service thread comes to it, and is
+// seen at the 40th look.
 TEST(Engine, TheServiceThreadPollsForAPeerThatIsInTheSameOperation) {
   over_channel(2, [](int rank, Wrapped& channel, uint32_t tick) {
     CountsSleeps counting(channel.inner);
@@ -245,8 +247,8 @@ TEST(Engine, TheServiceThreadPollsForAPeerThatIsInTheSameOperation) {
   });
 }
 
-// A rank tells of a failure and ends at once: its end can be known before the failure has been
-// taken in.
+// A rank reports a failure and ends at once. Its end can be known before the failure has been read,
+// but the failure must be the error.
 TEST(Engine, HearsOutWhoHasEnded) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     channel.on_hear_out = [&] {
@@ -262,7 +264,7 @@ TEST(Engine, HearsOutWhoHasEnded) {
   });
 }
 
-// Neither the code nor the text of another process's failure is trusted.
+// A rank trusts neither the code nor the text of a failure that another process reports.
 TEST(Engine, ABoardWithoutAnErrorIsOneOfTheProtocol) {
   for (const int32_t code : {0, 1, FSCCL_ERR_INTERNAL - 1})
     in_barrier([code](Engine& engine, Wrapped& channel) {
@@ -355,7 +357,7 @@ TEST(Engine, WhatCameBeforeADeathIsNotLost) {
   });
 }
 
-// Peers may have given back what it would read.
+// A rank does not read memory behind a death, because peers may have given back what it would read.
 TEST(Engine, NothingIsMovedBehindADeath) {
   Shape shape;
   shape.ranks = 2, shape.count = 1024, shape.dtype = FSCCL_FLOAT32;
@@ -448,7 +450,8 @@ TEST(Engine, NamesTheFirstCallThatDiffersThoughItsLineComesLater) {
               ::testing::HasSubstr("they differ in count 5 and 7"));
 }
 
-// A peer that calls something else may never send the line that is missing.
+// A peer that calls something else may never send the line that is missing. The difference is told
+// all the same.
 TEST(Engine, ACallThatDiffersIsToldThoughAnEarlierLineNeverComes) {
   EXPECT_THAT(told_of_first_calls_that_differ([] { return true; }),
               ::testing::HasSubstr("rank 1 calls barrier"));

@@ -1,4 +1,4 @@
-// Calls begin with what the last ones found of their buffers.
+// Tests that a call begins with what the last calls found out about their buffers.
 #include "engine/foresight.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +47,8 @@ class Gathering {
   // Lets so many looks for a peer's signals find none in the next call.
   void hide(int looks) { hidden_ = looks; }
 
-  // Signals that this rank gave: one of a call that goes through slots at once, two of one that
-  // asks first.
+  // Returns how many signals this rank gave in a call: a call that goes through slots at once gives
+  // one, a call that asks first gives two.
   int signals_of_a_call(bool pooled) {
     std::vector<float> own(kCount * (kRanks + 1));
     float* const send = pooled ? pool_ : own.data();
@@ -119,7 +119,7 @@ TEST(Foresight, SavesAnExchangeOfCallsOnTheCallersMemory) {
   });
 }
 
-// Then calls that were begun at once go on in the ring, from any of their waits.
+// A call that was begun at once goes on in the ring when a peer is late, from any of its waits.
 TEST(Foresight, HoldsWhereAPeerIsLate) {
   gather([](int rank, Gathering& self) {
     for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;

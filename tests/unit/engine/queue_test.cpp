@@ -103,7 +103,7 @@ TEST(Invariants, ABrokenRuleFailsTheCommunicator) {
   });
 }
 
-// Plans for GPUs are carried out elsewhere: here nothing would move.
+// Plans for GPUs are carried out elsewhere, so the engine of the host refuses their steps.
 TEST(Invariants, AnEngineOfTheHostHasNoStepsOfGpus) {
   for (const StepKind kind : {StepKind::native, StepKind::divide})
     testing::over_channel(1, [&](int, testing::Wrapped& channel, uint32_t tick) {

@@ -18,7 +18,8 @@ struct Placed {
   size_t begin, bytes;
 };
 
-// Sizes as `size` says: nothing that may be in use is given again, and nothing lies outside.
+// Takes slots of the sizes that `size` gives. Nothing that may be in use is given again, and
+// nothing lies outside.
 template <class Size>
 void check(SlotRing ring, size_t ring_bytes, Size size) {
   std::deque<Placed> used;

@@ -1,4 +1,4 @@
-// Which way a slot is written, on a clock that the writes themselves move on.
+// Tests which way a slot is written, on a clock that the writes themselves advance.
 #include "engine/slot_stores.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ constexpr int kAround = kStoreRing / kPiece;  // pieces until the ring is writte
 int64_t now = 0;
 int64_t clock_of_test() { return now; }
 
-// Writes `count` pieces, in which plain stores take so many ns a byte; how many of them were
-// streamed.
+// Writes `count` pieces, for which plain stores take the given ns a byte, and returns how many of
+// them were streamed.
 int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns,
              uint64_t slot_bytes = 0) {
   int streaming = 0;
@@ -35,7 +35,7 @@ TEST(SlotStores, FollowsTheMachine) {
   streamed(stores, 3 * kAround, kPiece, 20);  // the cores have moved apart
   EXPECT_GE(streamed(stores, 6000, kPiece, 20), 5700);
   EXPECT_EQ(stores.cores(), Cores::far);
-  streamed(stores, 70 * kAround, kPiece, 2);  // and together
+  streamed(stores, 70 * kAround, kPiece, 2);  // and then together again
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
   EXPECT_EQ(stores.cores(), Cores::near);
 }
@@ -55,7 +55,7 @@ TEST(SlotStores, SmallPiecesGoByTheStart) {
   EXPECT_TRUE(stores.past_caches(2048));
 }
 
-// A slot that many pieces fill is written as one piece would be.
+// A slot that many pieces fill is written in the same way as if one piece filled it.
 TEST(SlotStores, PiecesGoByTheirSlot) {
   SlotStores near(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test),
       far(1024, kStoreRing, 1, SideBySide::none, clock_of_test);
@@ -80,7 +80,7 @@ TEST(SlotStores, CopiesAsMeasuredWherePeersAreNear) {
   EXPECT_TRUE(far.side_by_side(false));
 }
 
-// One write during which the thread did not run says little.
+// One write during which the thread did not run does not change the choice.
 TEST(SlotStores, AnInterruptionChangesNothing) {
   SlotStores stores(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test);
   streamed(stores, 1000, kPiece, 2);

@@ -49,8 +49,8 @@ struct Rank {
     const OperationSettings settings;
     return at_once({&plan, &settings, nullptr, buffers(input, output)}, op);
   }
-  // `asks` says where buffers are, and goes on with `fallback` if some cannot be touched.
-  // `arena`: of those of this rank.
+  // `asks` exchanges where buffers are, and goes on with `fallback` if some cannot be touched.
+  // `arena` is the arena in which this rank's buffers lie.
   Status at_once(const Plan& asks, const Plan& fallback, OpCode op, void* input, void* output,
                  uint32_t arena = kPrivate) {
     OperationSettings settings;
@@ -149,8 +149,8 @@ TEST(SmallCall, PreparesTheNextSignal) {
   });
 }
 
-// Small calls take turns with operations of the ring, by plans that do not wait for all ranks
-// between them.
+// Small calls alternate with operations of the ring, by plans that do not make all ranks wait
+// between them. Their results are the same.
 TEST(SmallCall, GivesWhatTheRingGives) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);
@@ -198,7 +198,7 @@ TEST(SmallCall, GivesWhatTheRingGives) {
   });
 }
 
-// Where that was better at start, slots are written past the caches from few bytes on.
+// Where writing past the caches was faster at the start, slots are written so from few bytes on.
 TEST(SmallCall, WritesSlotsEitherWay) {
   for (const uint64_t streaming_from : {uint64_t{64}, UINT64_MAX})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -219,8 +219,8 @@ TEST(SmallCall, WritesSlotsEitherWay) {
     });
 }
 
-// Out of peers' memory, where they say that it is; where not every rank can touch that, through
-// slots.
+// A call reads peers' memory directly where they say that it lies. If not every rank can reach that
+// memory, the bytes go through slots.
 TEST(SmallCall, TakesWhatPeersHaveOutOfTheirMemory) {
   for (const bool reachable : {true, false})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -265,14 +265,14 @@ TEST(SmallCall, NamesWhoseBufferCannotBeReached) {
   });
 }
 
-// Peers may have given back what it would read.
+// A call reads nothing after a failure, because peers may have given back what it would read.
 TEST(SmallCall, ReadsNothingBehindAFailure) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
     const Plan gather = move_direct(all_gather_movement(self.shape));
     int32_t mine[2] = {1, 1}, all[4] = {};
     if (rank == 0) {
-      // so that it is done at once
+      // Rank 0 begins when rank 1's signal is there, so that the call is done at once.
       while (!channel.inner->poll(1, tick)) std::this_thread::yield();
       channel.on_poll = [&](const fsccl_transport_line_t* line, auto...) {
         if (line && !self.engine->failed()) {
@@ -350,8 +350,8 @@ TEST(SmallCall, WaitsForItsTurn) {
   });
 }
 
-// A rank that only receives tells that it has entered, for the window's sake, but not in every
-// call.
+// A rank that only receives tells its peers now and then that it has entered, so that the window of
+// ticks can move, but not in every call.
 TEST(SmallCall, WhoOnlyReceivesTellsNowAndThen) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);
@@ -364,12 +364,13 @@ TEST(SmallCall, WhoOnlyReceivesTellsNowAndThen) {
       EXPECT_EQ(word[0], round);
     }
     EXPECT_GE(signals, rank == 1 ? kRounds : kRounds / 4 - 1);
-    // it also tells where it has to wait for long
+    // The rank also signals if it has to wait for long.
     EXPECT_LT(signals, rank == 1 ? kRounds + 1 : kRounds);
   });
 }
 
-// Such a call holds no flag: who looks for work meanwhile finds none, and leaves it alone.
+// A small call has no entry in the queue. A thread that looks for work meanwhile finds none, and
+// leaves the call alone.
 TEST(SmallCall, OthersFindNothingUnderWay) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -402,7 +403,7 @@ TEST(SmallCall, OthersFindNothingUnderWay) {
   });
 }
 
-// Ranks as threads, with a channel over TCP.
+// Runs ranks as threads, with a channel over TCP.
 void between_hosts(int ranks, const std::function<void(int rank, OpenedChannel opened)>& body) {
   const Transport& tcp = *tcp_transport();
   const auto all = static_cast<size_t>(ranks);

@@ -1,4 +1,4 @@
-// Which sums belong to which reduction, and which reduction frees a slot.
+// Tests which sums belong to which reduction, and which reduction frees a slot.
 #include "engine/sums_apart.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(SumsApart, TheFirstReductionInBetweenFrees) {
   EXPECT_EQ(apart.frees(0, 100), 0u);
   apart.add(11, 1, 20);
   apart.add(12, 2, 30);
-  apart.add(13, 3, 0);  // gives nothing back
+  apart.add(13, 3, 0);  // this reduction gives nothing back
   EXPECT_EQ(apart.frees(10, 25), 11u);
   EXPECT_EQ(apart.frees(10, 30), 11u);
   EXPECT_EQ(apart.frees(20, 30), 12u);

@@ -1,4 +1,4 @@
-// The window, without a transport; and every rule that it states, broken on purpose.
+// Tests the window of ticks without a transport, and breaks every rule that it states on purpose.
 #include "engine/tick_window.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,8 @@ TEST_F(TickWindows, PendingRoundsAreConfirmedInOrderAndNoMoreThanIsNeeded) {
   EXPECT_EQ(window_.pending(), 1u);
 }
 
-// A peer that tells nothing of a quiet round is known to have entered it by a later one.
+// A peer does not signal in a quiet round. Its signal of a later round shows that it has entered
+// the quiet ones as well.
 TEST_F(TickWindows, QuietRoundsAreConfirmedWithTheNextThatIsNot) {
   ASSERT_TRUE(window_.add_pending(kFirst, true, call(1)));
   ASSERT_TRUE(window_.add_pending(kFirst + 1, true, call(2)));

@@ -1,4 +1,4 @@
-// Bytes of a rank, by owner.
+// Tests the bytes of a rank, by owner.
 #include "forecast/memory.h"
 
 #include "fixtures.h"

@@ -1,5 +1,5 @@
-// The readers of files and configurations, and their writers, end with an error where memory is
-// short: from some allocation on, each one fails until the call has returned.
+// The readers and writers of files and configurations end with an error where memory is short. From
+// some allocation on, each allocation fails until the call has returned.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

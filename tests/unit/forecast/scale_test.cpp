@@ -1,4 +1,5 @@
-// A hundred thousand ranks cost what eight do: memory is counted, and the processor's time.
+// Forecasts for a hundred thousand ranks cost what those for eight do, in memory and in the
+// processor's time, which are counted.
 #include <cstdlib>
 #include <ctime>
 #include <new>
@@ -15,7 +16,7 @@ namespace {
 thread_local bool counting = false;
 thread_local int64_t live = 0, most = 0;
 
-// The size of a block lies before it.
+// Allocates memory with its size in front, so that it can be counted.
 void* counted(std::size_t bytes) {
   auto* const block = static_cast<std::size_t*>(std::malloc(bytes + 2 * sizeof(std::size_t)));
   if (!block) throw std::bad_alloc();
@@ -102,8 +103,9 @@ TEST(Scale, AForecastTakesFiveSecondsAndNoMoreMemoryThanAFewHosts) {
   EXPECT_LE(many.bytes, few.bytes + few.bytes / 2);
 }
 
-// The straight line through 64 and 128 hosts, against plans for all of them: one rank a host, so
-// that a gather is the exchange between hosts and a cast.
+// The forecast takes prices from the straight line through 64 and 128 hosts. They are compared with
+// the prices of plans for all hosts, with one rank a host, so that a gather is the exchange between
+// hosts and a cast.
 TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
   nlohmann::json alone = nlohmann::json::parse(kHosts);
   alone["ranks_per_host"] = 1;
@@ -128,7 +130,7 @@ TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
       return move_slots(all_gather_movement(shape), turn_bytes(shape.slot_bytes, true, hosts));
     };
     const double exact = price({plan_of(0), plan_of(1)}, costs, false).ns;
-    EXPECT_GE(said, 0.97 * exact) << hosts;  // and a cast
+    EXPECT_GE(said, 0.97 * exact) << hosts;  // the forecast includes a cast
     EXPECT_LE(said, 1.10 * exact) << hosts;
   }
 }

@@ -1,4 +1,4 @@
-// The order of a step, and its slots, are those of fsccl-perf step.
+// Tests that the order of a step, and its slots, are those of fsccl-perf step.
 #include "forecast/schedule.h"
 
 #include "fixtures.h"

@@ -1,6 +1,6 @@
-// The simulated start of a job against a real one: processes that join by the library's own
-// bootstrap over the system's sockets. This program defines calls of the system itself, to count
-// what the processes send and open.
+// Compares the simulated start of a job with a real one, whose processes join by the library's own
+// bootstrap over the system's sockets. This program defines some of the system's calls itself, to
+// count what the processes send and open.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kMostDescriptors = 4096;
 
-// The messages and sockets of this process. Any thread.
+// Counts the messages and sockets of this process. Any thread may count.
 struct Counts {
   std::mutex mutex;
   std::array<bool, kMostDescriptors> is_socket{};
@@ -119,7 +119,7 @@ void wait_for(const std::atomic<int>& value, int least) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-// `per_host`: the others come from elsewhere, as to the addresses.
+// `per_host` ranks share a host; the others seem to come from elsewhere, by their addresses.
 int run_rank(Shared& shared, int rank, int ranks, int per_host) {
   if (rank == 0 && !create_unique_id(&shared.id).ok()) return 1;
   shared.ready++;
@@ -152,7 +152,7 @@ int run_rank(Shared& shared, int rank, int ranks, int per_host) {
   return 0;
 }
 
-// Ranks as processes. Null if one has failed.
+// Starts the ranks as processes. Returns null if one has failed.
 Shared* real_start(int ranks, int per_host) {
   auto* const shared = static_cast<Shared*>(
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -180,8 +180,9 @@ Machine machine_of(int per_host) {
 
 class StartAgainstProcesses : public ::testing::TestWithParam<std::pair<int, int>> {};
 
-// Every message and every socket. The processor time is printed, and compared within a factor of
-// 30, which a wrong unit exceeds: it varies by a factor of 7 on a virtual machine that is busy.
+// Compares every message and every socket. The processor time is printed, and compared within a
+// factor of 30, which a wrong unit exceeds: it varies by a factor of 7 on a virtual machine that is
+// busy.
 TEST_P(StartAgainstProcesses, IsWhatARealStartTakes) {
   const auto [ranks, per_host] = GetParam();
   const Shared* const real = real_start(ranks, per_host);
@@ -222,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StartAgainstProcesses,
                                            std::pair(9, 3), std::pair(16, 16), std::pair(16, 4),
                                            std::pair(40, 8)));
 
-// A job of more ranks than are simulated for the answer: here all of them are.
+// Jobs with more ranks than the forecast simulates for its answer. Here all of them are simulated.
 class StartOfMore : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(StartOfMore, IsThatOfAllRanks) {
@@ -251,7 +252,7 @@ TEST_P(StartOfMore, IsThatOfAllRanks) {
   EXPECT_NEAR(said.inner_messages, static_cast<double>(most_messages), 2);
   EXPECT_NEAR(said.rendezvous_ns, static_cast<double>(all.registered_ns),
               0.1 * static_cast<double>(all.registered_ns));
-  // A lowest level of few ranks is through sooner than a full one, by up to its time.
+  // A lowest level with few ranks completes sooner than a full one, by up to its time.
   EXPECT_NEAR(said.ns() - kOwnNs, static_cast<double>(all.joined_ns),
               0.1 * static_cast<double>(all.joined_ns) + kLevelNs);
 }

@@ -1,4 +1,4 @@
-// The time of a step: two streams, prices, calibration, and what is refused.
+// Tests the time of a step: two streams, prices, calibration, and what is refused.
 #include <algorithm>
 
 #include "fixtures.h"
@@ -22,14 +22,14 @@ TEST(Step, HidesWhatComputationCovers) {
   const Model model = model_of(kSmall);
   const std::vector<bool> kept(model.units.size(), false);
   const auto events = step_events(model, 1, false);
-  // Computation is longer than communication: what is left is the first gather, that of the turn,
-  // and the last reduction.
+  // Computation is longer than communication. Only the first gather, the gather at the turn and the
+  // last reduction are exposed.
   const Timeline covered = simulate(events, times(13, 10, 10, 100), kept, 1, true, 0);
   EXPECT_DOUBLE_EQ(covered.compute_ns, 13 * 300);
   EXPECT_DOUBLE_EQ(covered.exposed_ns, 30);
   EXPECT_DOUBLE_EQ(covered.step_ns, 13 * 300 + 30);
-  // Communication is longer: the step takes as long as it does, and the computation that nothing
-  // covers at the end.
+  // Communication is longer. The step takes as long as communication, and the computation at the
+  // end that nothing covers.
   const Timeline bare = simulate(events, times(13, 1000, 1000, 1), kept, 1, true, 0);
   EXPECT_DOUBLE_EQ(bare.communication_ns, (13 + 12 + 13) * 1000);
   EXPECT_GE(bare.step_ns, bare.communication_ns);
@@ -216,7 +216,7 @@ TEST(Step, CopiesOfAHostExchangeShardsAlone) {
   EXPECT_EQ(hybrid.units[1].price.gather.between_bytes, 0);
   EXPECT_GT(hybrid.units[1].price.replicas.ns, 0);
   EXPECT_EQ(full.units[1].price.replicas.ns, 0);
-  // Between hosts only sums of shards: up and down again, in fp32.
+  // Only sums of shards travel between hosts, there and back, in fp32.
   const double shard = static_cast<double>(hybrid.memory.sharded_gradients);
   EXPECT_NEAR(hybrid.between_bytes, 2 * shard * 7 / 8, 0.01 * shard);
   EXPECT_NEAR(static_cast<double>(hybrid.memory.shards),

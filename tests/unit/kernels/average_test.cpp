@@ -13,7 +13,7 @@ using namespace reference;
 __extension__ typedef __float128 Wide;
 
 constexpr uint64_t kSeed = 2236067;
-// To a format of 16 bits straight from `value`, by way of an fp64 that is rounded to odd.
+// Rounds `value` to a format of 16 bits in one rounding, by way of an fp64 that is rounded to odd.
 void write_once(fsccl_dtype_t to, uint8_t* at, Wide value) {
   if (to == FSCCL_FLOAT32) {
     const auto rounded = static_cast<float>(value);

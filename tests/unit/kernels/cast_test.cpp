@@ -92,7 +92,7 @@ TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
   }
 }
 
-// A copy of each size between random alignments, of each target and in each way.
+// Copies every size between random alignments, to each target and in each way.
 template <class Way>
 void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways,
                   void (*copy)(void*, const void*, size_t, Way)) {
@@ -118,7 +118,8 @@ TEST(Copy, AnySizeAndAlignmentAllStores) {
   check_copies<Stores>(sizes, {Stores::cached, Stores::streaming, Stores::unfenced}, copy_bytes);
 }
 
-// Distances at which memcpy is not taken: a little further into a page than the source.
+// The distances are those at which memcpy is not taken: the destination lies a little further into
+// a page than the source.
 TEST(Copy, AnyDistanceWithinAPage) {
   for (const std::string& target : targets()) {
     const UseTarget use(target);
@@ -142,7 +143,7 @@ TEST(Copy, AnyDistanceWithinAPage) {
   }
 }
 
-// Pages side by side, four, then two, then line after line, and what is left.
+// Pages are copied four side by side, then two, then line after line, and then the rest.
 TEST(Copy, BetweenCoresAnySizeAndAlignment) {
   std::vector<size_t> sizes{0, 1, 4096, 16384 + 8192 + 4096 + 63, 100003, 1 << 20};
   for (size_t bytes = 2100; bytes < 2300; bytes++) sizes.push_back(bytes);

@@ -20,7 +20,8 @@ class Crc32c : public testing::TestWithParam<Sum> {
   }
 };
 
-// RFC 3720 (iSCSI), appendix B.4, and the check value of the polynomial.
+// The known answers are those of RFC 3720 (iSCSI), appendix B.4, and the check value of the
+// polynomial.
 TEST_P(Crc32c, HasTheKnownAnswers) {
   constexpr std::string_view kCheck = "123456789";
   EXPECT_EQ(sum(kCheck.data(), kCheck.size()), 0xe3069283);
@@ -39,7 +40,7 @@ TEST_P(Crc32c, HasTheKnownAnswers) {
   EXPECT_EQ(sum(nullptr, 0), 0);
 }
 
-// Bit after bit, as the definition has it.
+// Computes the checksum bit after bit, as the definition has it.
 uint32_t by_definition(const uint8_t* at, size_t bytes) {
   uint32_t state = ~uint32_t{0};
   for (; bytes; at++, bytes--) {

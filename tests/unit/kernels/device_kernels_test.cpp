@@ -25,8 +25,8 @@ class DeviceKernelsTest : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceKernelsTest, testing::Values("emulated", "driver"),
                          [](const auto& way) { return way.param; });
 
-// Ordinary values and now and then a zero of either sign, or any bits at all: NaN of every kind,
-// infinities, subnormals, values that overflow.
+// Fills memory with ordinary values and now and then a zero of either sign. If `wild`, any bits
+// occur: NaN of every kind, infinities, subnormals, values that overflow.
 void fill(Random& random, fsccl_dtype_t type, uint8_t* at, size_t count, bool wild) {
   for (size_t i = 0; i < count; i++) {
     uint64_t bits = random();
@@ -70,7 +70,7 @@ Norm on_host(Arena& arena, const ReduceCall& call) {
   return norm;
 }
 
-// The first place where they differ, for a message.
+// Returns the first place where they differ, for a message.
 size_t first_difference(const Arena& a, const Arena& b) {
   return static_cast<size_t>(std::mismatch(a.data(), a.data() + a.used(), b.data()).first -
                              a.data());
@@ -110,7 +110,8 @@ TEST_P(DeviceKernelsTest, EveryValueIsConvertedAsOnTheHost) {
   }
 }
 
-// One table of all pairs, counts about every size that a loop has, any alignment.
+// One table has pieces of all pairs of types, of counts about every size that a loop has, at any
+// alignment.
 TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
   Random random(271828);
   for (const CastBase base : {CastBase::both, CastBase::sources, CastBase::destinations}) {
@@ -148,7 +149,7 @@ TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
   }
 }
 
-// Pieces of all pairs, each with `most` elements at most; the bases are as far apart as all
+// Reduces pieces of all pairs, each with `most` elements at most. The bases are as far apart as all
 // sources' bytes.
 void check_reduce(Machine& machine, Random& random, size_t sources, size_t pieces, size_t most,
                   bool wild) {
@@ -207,7 +208,7 @@ TEST_P(DeviceKernelsTest, DividesInPlace) {
         for (size_t i = 0; i < count; i++) {
           uint8_t* const place = want.data() + at + i * dtype_size(dtype);
           const void* const source = place;
-          // A reduce makes one NaN of all; which one a division makes is not said.
+          // A reduce makes one NaN of all NaNs, but a division may give any.
           Reduce args{.sources = &source,
                       .n = 1,
                       .from = dtype,
@@ -229,7 +230,7 @@ TEST_P(DeviceKernelsTest, DividesInPlace) {
       }
 }
 
-// Alone, so that no larger sum hides the last bit of a block's.
+// The block is reduced alone, so that no larger sum hides the last bit of its norm.
 TEST_P(DeviceKernelsTest, NormOfOneBlockHasTheHostsOrder) {
   Random random(173205);
   for (int repeat = 0; repeat < 60; repeat++) {
@@ -246,7 +247,7 @@ TEST_P(DeviceKernelsTest, NormOfOneBlockHasTheHostsOrder) {
   }
 }
 
-// More blocks of the norm than one row of the block that adds them, in many pieces and in one.
+// The norm has more blocks than one row of the block that adds them, in many pieces and in one.
 TEST_P(DeviceKernelsTest, NormOverManyBlocksIsInTheirOrder) {
   Random random(141421);
   constexpr size_t kLong = 140 * kNormBlock + 777, kShort = 1001;
@@ -266,8 +267,8 @@ TEST_P(DeviceKernelsTest, NormOverManyBlocksIsInTheirOrder) {
   check(*machine_, arena, call, true);
 }
 
-// As many tiles as blocks work on, one more, and some times as many: of other reduces here, a GPU
-// gives each block one at most.
+// The tiles are as many as the blocks that work on them, one more, and several times as many. In
+// the other tests of reduces a GPU gives each block one tile at most.
 TEST_P(DeviceKernelsTest, BlocksOfAReduceHaveSeveralTiles) {
   Random random(223606);
   const size_t working = machine_->blocks() - 1;
@@ -287,7 +288,7 @@ TEST_P(DeviceKernelsTest, BlocksOfAReduceHaveSeveralTiles) {
   }
 }
 
-// One element of one piece that is not finite, or overflows when it is rounded or squared.
+// One element of one piece is not finite, or overflows when it is rounded or squared.
 TEST_P(DeviceKernelsTest, FiniteSpeaksOfWhatWasStored) {
   const double kBig[] = {65504, 3.3e38, 3e38, 1e300};
   for (size_t from = 0; from < 4; from++) {

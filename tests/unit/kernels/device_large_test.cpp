@@ -23,7 +23,7 @@ static_assert(kPart % kNormBlock == 0);
 // others.
 constexpr size_t kPeriod = 300'007;
 
-// Device memory, and copies from and to it. Whoever has some holds a Current.
+// Device memory, and copies from and to it. Its user holds a Current.
 class Bytes {
  public:
   Bytes(const Device& device, size_t bytes) : device_(device) {
@@ -51,7 +51,7 @@ class Bytes {
   CUdeviceptr begin_ = 0;
 };
 
-// Finite numbers of bf16, of about 1.
+// Returns finite bf16 numbers of about 1.
 std::vector<uint16_t> numbers(size_t count) {
   std::mt19937_64 random(244948);
   std::vector<uint16_t> found(count);

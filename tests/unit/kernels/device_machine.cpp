@@ -37,7 +37,7 @@ void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t bloc
   kernel(grid, block, &launch);
 }
 
-// Few blocks, so that each has several tiles.
+// The blocks are few, so that each has several tiles.
 constexpr uint32_t kBlocks = 4;
 
 class Emulated : public Machine {

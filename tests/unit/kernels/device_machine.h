@@ -63,7 +63,8 @@ class Machine {
   virtual uint32_t blocks() const = 0;  // blocks of a reduce with its norm, at most
 };
 
-// "emulated" or "driver"; null, and *why, where the second has no device or the library no kernels.
+// `way` is "emulated" or "driver". For the second, returns null and sets *why if there is no device
+// or the library has no kernels.
 std::unique_ptr<Machine> make_machine(const std::string& way, std::string* why);
 
 }  // namespace fsccl::cuda

@@ -25,7 +25,8 @@ TEST(DeviceTables, EachElementIsInOneTile) {
   EXPECT_EQ(tiles, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 0}, {0, 1}, {0, 2}, {2, 0}}));
 }
 
-// The tiles of the multiprocessor that has most, where blocks are dealt to them in turn.
+// Returns the tiles of the multiprocessor that has the most, where blocks are dealt to them in
+// turn.
 uint32_t most_tiles(uint32_t tiles, uint32_t grid, uint32_t multiprocessors) {
   std::vector<uint32_t> found(multiprocessors);
   for (uint32_t tile = 0; tile < tiles; tile++) found[tile % grid % multiprocessors]++;
@@ -47,8 +48,8 @@ TEST(DeviceTables, GridsAreFullToTheEnd) {
   }
 }
 
-// It is one of those that fit the device at once: one more would wait for its place until another
-// ends.
+// The block that adds the norm counts among the blocks that fit the device at once, because one
+// more block would wait until another ends.
 TEST(DeviceTables, ABlockOfAReduceAddsTheNorm) {
   EXPECT_EQ(reduce_grid(0, true, 132, 660).blocks, 1u);
   EXPECT_EQ(reduce_grid(300, false, 132, 660).blocks, 300u);
@@ -67,8 +68,8 @@ TEST(DeviceTables, WhatNoKernelConvertsIsRefused) {
             FSCCL_ERR_INVALID_ARGUMENT);
 }
 
-// Over the stand-in: what a driver refuses is an error that says what to do, and nothing is left of
-// it.
+// Tests over the stand-in: if the driver refuses a call, the error says what to do, and no resource
+// is left behind.
 class DeviceKernelsErrors : public testing::Test {
  protected:
   void SetUp() override {
@@ -106,13 +107,13 @@ TEST_F(DeviceKernelsErrors, ADriverThatCannotLoadThem) {
   EXPECT_EQ(kernels.value()->reduce_blocks(true), 4u * 12);
 }
 
-// The memory of a table that is gone, or could not be filled, is the next one's: nothing is freed,
-// which would wait for the device.
+// The memory of a table that is gone, or could not be filled, goes to the next table. It is not
+// freed, because that would wait for the device.
 TEST_F(DeviceKernelsErrors, ATableThatFindsNoMemory) {
   const auto kernels = DeviceKernels::of(*device_);
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   EXPECT_EQ(DeviceKernels::of(*device_).value(), kernels.value());
-  // larger than any other here
+  // The table is larger than any other here.
   const std::vector<CastRange> casts{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   const std::vector<ReduceRange> reduces{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   const int64_t allocations = control_.live("allocations");
@@ -131,7 +132,8 @@ TEST_F(DeviceKernelsErrors, ATableThatFindsNoMemory) {
   EXPECT_EQ(control_.broken_rules(), "");
 }
 
-// Whatever the number of pieces, and of sources as far as they lie in the launch.
+// A call is one launch, whatever the number of its pieces. The number of sources does not matter as
+// long as they fit the launch's arguments.
 TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
   const auto kernels = DeviceKernels::of(*device_);
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();

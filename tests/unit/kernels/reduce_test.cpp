@@ -14,7 +14,7 @@ constexpr uint64_t kReduceSeed = 3141592;
 constexpr fsccl_op_kind_t kOps[] = {FSCCL_OP_SUM, FSCCL_OP_AVG,  FSCCL_OP_MIN,
                                     FSCCL_OP_MAX, FSCCL_OP_PROD, FSCCL_OP_PREMUL_SUM};
 
-// One element of a floating-point reduce with accumulator A, as documented.
+// Computes one element of a floating-point reduce with accumulator A, as documented.
 template <class A>
 A fold_float(const Reduce& r, size_t i) {
   A acc = 0;
@@ -125,8 +125,8 @@ std::vector<uint8_t> reference_reduce(const Reduce& r) {
   }
 }
 
-// Ordinary values mostly, and sometimes any bits at all: NaN of every kind, infinities, subnormals,
-// values that overflow.
+// Fills memory with any integers, or with ordinary floats. If `wild`, some floats have any bits:
+// NaN of every kind, infinities, subnormals, values that overflow.
 void fill(fsccl_dtype_t type, uint8_t* at, size_t count, std::mt19937_64& random, bool wild) {
   for (size_t i = 0; i < count; ++i, at += dtype_size(type)) {
     const uint64_t bits = random();

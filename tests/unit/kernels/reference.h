@@ -18,7 +18,7 @@
 
 namespace fsccl::reference {
 
-// Every instruction set that this processor and this build have.
+// Returns every instruction set that this processor and this build have.
 inline std::vector<std::string> targets() {
   std::vector<std::string> found;
   for (const char* name : {"portable", "sse4", "avx2", "avx3", "neon"}) {
@@ -28,7 +28,7 @@ inline std::vector<std::string> targets() {
   return found;
 }
 
-// Runs on the named instruction set while it lives.
+// Makes kernels run on the named instruction set while it lives.
 class UseTarget {
  public:
   explicit UseTarget(const std::string& name) {
@@ -37,8 +37,8 @@ class UseTarget {
   ~UseTarget() { kernels_use_target_for_test(nullptr); }
 };
 
-// `value` rounded to nearest even with `digits` binary digits, smallest normal exponent `least`, at
-// most `largest`.
+// Returns `value` rounded to nearest even with `digits` binary digits, smallest normal exponent
+// `least`, at most `largest`.
 inline double round_to(double value, int digits, int least, double largest) {
   if (!std::isfinite(value) || value == 0) return value;
   int exponent = 0;
@@ -109,8 +109,8 @@ inline void write_float(fsccl_dtype_t type, void* at, double value) {
 
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
-// Values of `type` that are likely to go wrong: all of them for 16 bits; else those around every
-// value of 16 bits and the ties between them, and random bits.
+// Returns values of `type` that are likely to go wrong: all of them for 16 bits; else those around
+// every value of 16 bits and the ties between them, and random bits.
 inline std::vector<uint8_t> interesting(fsccl_dtype_t type) {
   std::vector<uint8_t> bytes;
   const auto add = [&](auto value) {

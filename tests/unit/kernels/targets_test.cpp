@@ -12,7 +12,7 @@ namespace fsccl {
 namespace {
 
 #if defined(__x86_64__)
-// The flags that the kernel tells of the first processor.
+// Returns the flags that the kernel reports for the first processor.
 std::set<std::string> processor_flags() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;

@@ -1,6 +1,6 @@
-// The variants of the passes: all give the same bits, at odd sizes and alignments; a race gives the
-// win to nobody who does not clearly deserve it; what is kept of a race comes back, and what is
-// kept in a wrong way is refused.
+// Tests the variants of the passes. All give the same bits, at odd sizes and alignments. Only a
+// variant that is clearly faster wins a race. The kept result of a race is read again, and a kept
+// result with an error is refused.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kVariantsSeed = 38;
 
-// Around a line, a page, a block of pages side by side and a block of the norm.
+// Returns counts around a line, a page, a block of pages side by side and a block of the norm.
 std::vector<size_t> odd_counts() {
   std::vector<size_t> counts{0, 1, 15, 16, 31, 32, 33, 63, 64, 65, 127, 129, 511, 1000};
   for (const size_t around : {1024, 2048, 4096, 8192, 16384, 20480})
@@ -33,7 +33,8 @@ std::vector<size_t> odd_counts() {
   return counts;
 }
 
-// Every variant of either state of a pass, also where another pass of the two would take it.
+// Returns every variant of either state of a pass, also where another pass of the two would take
+// it.
 std::vector<Chosen> both_states(Pass hot) {
   std::vector<Chosen> all = usable_variants(hot);
   for (const Chosen one : usable_variants(Pass(static_cast<int>(hot) + 1))) all.push_back(one);
@@ -149,7 +150,7 @@ TEST(Variants, NamesComeBackAndStrangeOnesDoNot) {
   EXPECT_FALSE(usable(Pass::copy, {255, 0}));
 }
 
-// Numbers that another rank tells are not trusted either.
+// Numbers that another rank sends are checked as well.
 TEST(Variants, WhatIsNotUsableBecomesTheDefault) {
   KernelChoice strange;
   strange.fill({200, 200});
@@ -188,7 +189,8 @@ TEST(Race, IsRunInTurnsAndEndsWithItsTime) {
   const auto made = race(Pass::copy_past, std::span(all).first(3), 2, sample, [] { return false; });
   ASSERT_TRUE(made);
   EXPECT_EQ(made->winner, 2u);
-  // To warm up, then three repeats of two rounds, each begun by another.
+  // The first runs warm up, and then three repeats of two rounds follow, each begun by another
+  // variant.
   const std::vector<Chosen> begin{all[0], all[1], all[2], all[0], all[1],
                                   all[2], all[1], all[2], all[0]};
   ASSERT_EQ(asked.size(), 3u + 3 * kRepeats * 2);
@@ -327,7 +329,7 @@ TEST_F(KernelStarts, MeasureOnceAndThenTakeTheFile) {
   EXPECT_TRUE(none.file.starts_with(folder_ + "/cache/fsccl/kernels-")) << none.file;
   EXPECT_FALSE(std::filesystem::exists(none.file));
   if (!Course::flushes()) GTEST_SKIP() << "this processor has no probes";
-  // On a busy machine the time may pass before the last probe ends: then nothing is kept.
+  // On a busy machine the time may pass before the last probe ends, and then nothing is kept.
   KernelStart first;
   while (!std::filesystem::exists(none.file)) first = find_kernels("auto", true);
   ASSERT_EQ(first.from, "probes");

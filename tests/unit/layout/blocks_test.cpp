@@ -1,4 +1,4 @@
-// Boundaries and counts of blocks, against a walk over every block of small parameters.
+// Compares boundaries and counts of blocks with a walk over every block of small parameters.
 #include "layout/blocks.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The arithmetic of layouts: pieces tile parameters, cuts follow torch.chunk (per_param) or the
-// flat rule, slots hold everything once.
+// Tests the arithmetic of layouts: pieces tile parameters, cuts follow torch.chunk (per_param) or
+// the flat rule, slots hold everything once.
 #include "layout/layout.h"
 
 #include <gtest/gtest.h>

@@ -43,7 +43,7 @@ TEST(BusFactor, IsThatOfNcclTests) {
   EXPECT_EQ(factor("barrier"), 0);
 }
 
-// Where each output element comes from, against what the collective says it does, written out for 3
+// The source of each output element is compared with the collective's definition, written out for 3
 // ranks and blocks of 12, 4, 8.
 TEST(Source, NamesWriterAndPlace) {
   const Blocks blocks = uneven_blocks(3, 8);

@@ -34,7 +34,8 @@ TEST(Fsdp2Order, MostIsThereWhereAReductionBegins) {
     most = std::max(most, live);
   }
   EXPECT_TRUE(held.empty());
-  // The root's parameters, those of b, its gradients, and the reduction of c under way.
+  // The peak has the root's parameters, those of b, its gradients, and the reduction of c under
+  // way.
   EXPECT_EQ(most, (60 + 60 + 60 + 120) * kOrderMiB);
 }
 

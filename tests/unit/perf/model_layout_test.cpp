@@ -46,7 +46,7 @@ class ModelLayouts : public ::testing::TestWithParam<Named> {
     }
     return list;
   }
-  // Padding that no plan can avoid, as a fraction of N.
+  // Returns the padding that no plan can avoid, as a fraction of N.
   double bound(uint64_t side, int world) const {
     uint64_t full = 0;
     for (const ModelParam& param : unit_.params) {

@@ -64,7 +64,8 @@ TEST(Trace, BlocksOfOneKeyThatAreThereTogetherAreTold) {
   EXPECT_EQ(trace->live_bytes, 2U);
 }
 
-// Whatever is cut off or changed, the reader answers: a trace, or a line and what is wrong there.
+// For text that is cut off or changed anywhere, the reader returns a trace, or an error with the
+// line and the fault.
 TEST(Trace, DamageIsNamedByItsLine) {
   const std::string whole = kTwoSteps;
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -115,7 +116,7 @@ TEST(Replay, BlocksMayBeHeldAcrossSteps) {
     }
 }
 
-// Numbers of events between streams are no keys of blocks.
+// Numbers of events between streams do not count as keys of blocks.
 TEST(Replay, ATraceMayHaveMoreEventsThanBlocks) {
   for (const bool with_block : {false, true}) {
     std::string text, error;

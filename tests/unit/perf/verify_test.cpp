@@ -48,7 +48,7 @@ TEST(CountWrong, AnUnknownTypeIsAllWrong) {
   EXPECT_EQ(count_wrong_reduced(&zero, FSCCL_BOOL, FSCCL_BOOL, 8, 0, 0, 0, 2, FSCCL_SUM), 8u);
 }
 
-// A plain reference for floats: the sum in fp32 and one rounding.
+// A plain reference for floats, which sums in fp32 and rounds once.
 std::vector<float> summed(uint32_t ranks, bool leave_out_last) {
   std::vector<float> sum(kCount, 0), part(kCount);
   for (uint32_t r = 0; r + (leave_out_last ? 1 : 0) < ranks; r++) {

@@ -1,6 +1,6 @@
-// The plans of words that travel coded are proved for random shapes. The order of their steps is
-// what they are for: a piece is on its way before the next one is encoded, and all are before the
-// first of another rank is waited for.
+// The plans of words that travel coded are proved for random shapes. The order of their steps
+// matters: a piece is on its way before the next one is encoded, and all pieces are before the rank
+// waits for the first one of another rank.
 #include "plan/coded_pieces.h"
 
 #include <gtest/gtest.h>

@@ -34,7 +34,8 @@ void verify_shape(const Collective& collective, const Shape& shape,
                            << " in place: " << status.text();
 }
 
-// Root only where it matters: every one up to 8 ranks, then first, middle and last.
+// Returns the roots to try, if the collective has a root: every one up to 8 ranks, then first,
+// middle and last.
 std::vector<int> roots(const Collective& collective, int ranks) {
   if (!collective.rooted) return {0};
   if (ranks > 8) return {0, ranks / 2, ranks - 1};
@@ -85,7 +86,7 @@ TEST_P(Collectives, PartsOfAnySizeAndPlaceAreProved) {
     }
 }
 
-// Nobody knows of its peers whether they run in place.
+// No rank knows of its peers whether they run in place, so any of them may.
 TEST_P(Collectives, AnyRanksMayCallInPlace) {
   const Collective& collective = GetParam();
   if (!collective.alias) return;
@@ -146,7 +147,7 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
   for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 3u * kMaxTicks * kRanks) << plan.name;
 }
 
-// The work is the same for everybody: of a large broadcast each core moves as much as any other.
+// All ranks do the same work: of a large broadcast each core moves as much as any other.
 TEST(Collectives, BroadcastIsBalanced) {
   for (const int ranks : {2, 3, 4, 8}) {
     uint64_t least = ~uint64_t{0}, most = 0;
@@ -224,7 +225,7 @@ TEST(Collectives, BarriersInStepsAreProved) {
     }
 }
 
-// Few messages, each with what its receiver lacks and no more.
+// The plans in steps send few messages, each with what its receiver lacks and no more.
 TEST(Collectives, StepsTakeFewMessagesAndNoByteTwice) {
   const auto total = [](const std::vector<Plan>& plans, StepKind kind, auto what) {
     uint64_t sum = 0;
@@ -270,7 +271,7 @@ TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
         smallest = std::min(smallest, part.count);
       }
       EXPECT_EQ(end, count);
-      // a line, and the short tail
+      // The difference is a line at most, and the short tail.
       EXPECT_LE(largest - smallest, 32u) << ranks << " ranks, " << count;
     }
   }

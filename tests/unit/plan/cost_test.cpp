@@ -53,13 +53,14 @@ TEST(Cost, StraightLinesBetweenAndBeyondTheMeasuredSizes) {
 }
 
 TEST(Cost, AllGatherThroughSlots) {
-  // 10 KiB: into the slot, this rank's own part to its place, the other's signal, and out of its
-  // slot.
+  // 10 KiB are copied into the slot, this rank's own part goes to its place, the other's signal
+  // comes, and the other's part is copied out of its slot.
   EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns,
               10240 + 5120 + 1000 + 10240, 100);
 }
 
-// Between hosts each peer takes a message, out and in: two of them are in the exchange.
+// Between hosts each message to or from a peer takes time of its own. Two of them are part of the
+// price of an exchange.
 TEST(Cost, MessagesToManyTakeLongerThanStepsOfFew) {
   Costs costs = round_numbers();
   costs.exchange = 5000;
@@ -93,8 +94,8 @@ TEST(Cost, EachWaitTakesAnExchangeInSharedMemoryAndWhereRanksShareCores) {
   EXPECT_GT(of(true, 2), by_message + more);
 }
 
-// Reads by the system take longer than slots do, but need no exchanges: what counts between ranks
-// that share cores is the work.
+// Reads by the system take longer than slots do, but need no exchanges. So between ranks that share
+// cores the time of the copies grows with the ranks, and that of the exchange does not.
 TEST(Cost, WhatARankDoesTakesLongerWhereRanksShareCores) {
   const auto of = [](double sharers) {
     Costs costs = round_numbers();
@@ -157,7 +158,8 @@ TEST(Cost, FoldsOfWhatTheSystemReads) {
 
 TEST(Cost, AllGatherDirectly) {
   const Costs costs = round_numbers();
-  // Own part, the other's signal and its part; another exchange.
+  // The rank copies its own part, the other's signal comes, the rank copies the other's part, and
+  // another exchange follows.
   EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, false).ns, 5120 + 1000 + 5120 + 1000,
               100);
   EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, true).ns,

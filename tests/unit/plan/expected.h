@@ -20,7 +20,8 @@ inline std::vector<Plan> for_all_ranks(const Builder& builder, Shape shape) {
   return plans;
 }
 
-// Part q of `operand`'s rank is rank q's input (gathers), on the ranks that receive.
+// Returns what gathers must leave: on the ranks that receive, part q of the output is rank q's
+// input.
 inline std::vector<Expected> expect_gathered(const Shape& shape, int only_rank) {
   std::vector<Expected> expected;
   for (int r = 0; r < shape.ranks; ++r)
@@ -118,7 +119,7 @@ struct Collective {
   bool root_alone;  // in place at the root only
 };
 
-// Adds those that go in steps, for each number of steps.
+// Adds the collectives that go in steps, for each number of steps.
 inline void add_in_steps(std::vector<Collective>& made) {
   for (int steps = 1; steps <= kMaxTicks; ++steps) {
     const auto relayed = [&](const char* name, Plan (*plan)(const Shape&, int), auto expect,
@@ -136,7 +137,8 @@ inline void add_in_steps(std::vector<Collective>& made) {
 }
 
 inline const std::vector<Collective>& collectives() {
-  // Collectives through slots stand here twice: with slots that all map, and with mirrored ones.
+  // Collectives through slots are listed twice: with slots that all ranks map, and with mirrored
+  // ones.
   static const std::vector<Collective> all = [] {
     constexpr uint64_t kSlot = 4096;
     const auto direct = [](auto movement) -> Builder {

@@ -35,14 +35,14 @@ TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
   Fingerprint other = call(OpCode::broadcast);
   other.count = 20;
   other.root = 2;
-  other.history = 8;  // follows from the others, as a rule
+  other.history = 8;  // the history usually follows from the other fields
   EXPECT_EQ(difference(call(OpCode::broadcast), other, {.unheard = 12}),
             "count 10 and 20, root -1 and 2");
 }
 
 TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
   Fingerprint other = call(OpCode::reduce);
-  // one more, and it does not compile
+  // A further field makes this fail to compile, so that the test learns of it.
   auto& [op, dtype, kind, flags, root, count, sequence, history] = other;
   const auto differs = [&](auto& field, auto value, const char* word) {
     const auto before = std::exchange(field, value);

@@ -18,7 +18,7 @@ size_t ticks_of(const std::vector<Plan>& buckets) {
   return ticks;
 }
 
-// Ticks and slots of all, which are no more than a plan has.
+// Joins plans into one, with the ticks and slots of all, which are no more than one plan may have.
 Plan joined(const std::vector<Plan>& buckets) {
   Plan all = buckets[0];
   const auto slot = static_cast<uint32_t>(all.buffers.size()) - static_cast<uint32_t>(all.ticks);
@@ -98,7 +98,7 @@ ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
   return shape;
 }
 
-// `in_one_copy` is list_direct, list_read, or null for slots.
+// `in_one_copy` is list_direct or list_read, or null for a plan through slots.
 Status verify_list(ListShape shape, Plan (*in_one_copy)(const ListShape&),
                    const std::vector<Alias>& aliases) {
   std::vector<Plan> plans;
@@ -144,8 +144,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Lists,
                          ::testing::Values(ListKind::all_gather, ListKind::reduce_scatter,
                                            ListKind::broadcast));
 
-// One put for each peer, however many tensors there are; what is alone goes from where it is.
-// Each of them has a line at least in what ranks send at a time.
+// There is one put for each peer, however many tensors there are, and a tensor that travels alone
+// is put from where it lies. The messages to each peer have at least a line in a slot.
 TEST(Lists, ManyRanksReduceThroughMirroredSlots) {
   ListShape shape;
   shape.kind = ListKind::reduce_scatter;

@@ -1,4 +1,4 @@
-// Plans of native steps are proved like all others, by what a native step promises; and plans that
+// Plans of native steps are proved like all others, by what a native step promises. Plans that
 // break a promise, or do not fit each other, are refused.
 #include "plan/native_plans.h"
 
@@ -173,7 +173,7 @@ TEST(NativePlans, StepsThatDoNotFitEachOtherAreRefused) {
   refused("several places for a sum", [](Plan& plan) { plan.natives[0].receives[1].offset += 1; });
 }
 
-// Two ranks take two native steps the other way round: each waits for the other.
+// Two ranks take two native steps in opposite order, so each waits for the other.
 TEST(NativePlans, ADeadlockIsFound) {
   Made all = made(OpCode::all_gather, 2, 10, {NativeAlgorithm::nccl});
   for (Plan& plan : all.plans) {

@@ -1,5 +1,5 @@
-// Bytes that one step brings into a slot are taken out of it by steps that read just these
-// (plan.h): so each piece can have a sum.
+// Bytes that one step puts into a slot are taken out of it by steps that read exactly these bytes
+// (plan.h), so each piece can have a checksum.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,11 +11,11 @@
 namespace fsccl::testing {
 namespace {
 
-// rank, tick, offset, elements, size of one
+// The key of a piece is its rank, tick, offset, number of elements, and size of an element.
 using PieceKey = std::tuple<int, uint16_t, uint64_t, uint64_t, uint64_t>;
 
-// Checks plans that run side by side: each piece that is read must have been brought as such, and
-// no two pieces may begin in one line.
+// Checks plans that run side by side: each piece that is read must have been put as that same
+// piece, and no two pieces may begin in one line.
 void check(const std::vector<Plan>& plans, const std::string& what) {
   std::set<PieceKey> brought;
   std::set<std::tuple<int, uint16_t, uint64_t>> lines;

@@ -61,7 +61,7 @@ std::vector<Plan> for_ranks(Unit& unit, Builder build) {
   return plans;
 }
 
-// In the slot as seen by `rank`: every piece of every rank, converted.
+// Adds what the slot that `rank` sees must hold: every piece of every rank, converted.
 void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
   for (size_t i = 0; i < unit.layout.size(); ++i) {
     if (unit.layout.tied(i)) continue;
@@ -180,7 +180,8 @@ std::vector<Plan> for_host(Unit& unit, Builder build) {
   return plans;
 }
 
-// Calls visit(holder, parameter, place in a slot, elements) of all that somebody here acts for.
+// Calls visit(holder, parameter, place in a slot, elements) for all pieces for which a rank of the
+// host acts.
 template <class Visit>
 void each_held(const Unit& unit, Visit visit) {
   for (size_t q = 0; q < unit.shape.acts_for.size(); ++q)
@@ -297,7 +298,7 @@ uint64_t moved(const Plan& plan, StepKind kind) {
   return elements;
 }
 
-// Uneven shards: what moves is what there is.
+// Shards are uneven, and only their elements are moved, without padding.
 TEST_P(UnitPlans, PaddingIsNotMoved) {
   std::mt19937_64 random(16);
   for (int round = 0; round < 100; ++round) {
@@ -314,7 +315,8 @@ TEST_P(UnitPlans, PaddingIsNotMoved) {
   }
 }
 
-// Behind its first steps a reduction needs no peer.
+// The first steps of a reduction need the peers. After them come only sums, for which the rank
+// needs no peer.
 TEST_P(UnitPlans, ReductionsEnterAndThenSum) {
   std::mt19937_64 random(17);
   for (int round = 0; round < 50; ++round) {

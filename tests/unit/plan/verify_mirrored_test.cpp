@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint32_t kInput = 0, kOutput = 1, kSlot = 2;
 
-// Every rank's steps: tick 0 signalled and seen of all; then there is room for those of tick 1.
+// Returns the first steps of every rank: tick 0 is signalled and seen by all, and so there are
+// slots for the puts of tick 1.
 std::vector<Plan> mirrored_ranks(int ranks) {
   std::vector<Plan> plans;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -66,7 +67,7 @@ TEST(VerifyMirrored, WhatIsPutIsThere) {
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
-// Plans of four ranks, in which each rank hears of two others from the one before it.
+// Returns plans of four ranks, in which each rank hears of two others from the one before it.
 std::vector<Plan> relayed() {
   std::vector<Plan> plans;
   for (int rank = 0; rank < 4; ++rank) plans.push_back(barrier_in_steps(rank, 4, 2));
@@ -127,7 +128,7 @@ TEST(VerifyMirrored, PutAfterItsSignal) {
 }
 
 TEST(VerifyMirrored, ReadsWhatWasNotPutForIt) {
-  // The bytes are in rank 0's own slot; and they were put for another rank.
+  // The reader names bytes of rank 0's own slot, or bytes that were put for another rank.
   auto plans = one_put();
   plans[0].steps[2] = copy_bytes_step({kSlot, 0, 0}, {kInput, 0, 0}, 64);
   expect_error(plans, "holds nothing yet");

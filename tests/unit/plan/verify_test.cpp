@@ -37,7 +37,7 @@ std::vector<Case> right_cases() {
   std::vector<Case> cases;
   for (const Collective& collective : collectives())
     for (const int ranks : {3, 5}) {
-      // Large enough that every rank has a part, or small enough for the signal.
+      // The count is large enough that every rank has a part, or small enough for a signal.
       const bool tiny = collective.fits != Fits::any;
       const Shape shape =
           shape_of(0, ranks, tiny ? 1 : 100, tiny ? FSCCL_FLOAT16 : FSCCL_FLOAT32, 1);
@@ -163,7 +163,7 @@ TEST(Verify, SignalBeforeWhatItAnnounces) {
   expect_all_caught("an early signal", [](Plan& plan, size_t step) {
     if (plan.steps[step].kind != StepKind::signal || step == 0 || !moves(plan.steps[step - 1]))
       return false;
-    // it announces something else
+    // The signal announces something else than the step before it.
     if (plan.relayed && plan.steps[step].peer != plan.steps[step - 1].peer) return false;
     std::swap(plan.steps[step], plan.steps[step - 1]);
     return true;
@@ -174,7 +174,7 @@ TEST(Verify, AccessBeforeItsWait) {
   expect_all_caught("an early access", [](Plan& plan, size_t step) {
     if (step == 0 || !moves(plan.steps[step]) || plan.steps[step - 1].kind != StepKind::wait)
       return false;
-    // it is of what came before
+    // The bytes came before the signal that this wait is for.
     if (plan.relayed && plan.steps[step].src.rank != plan.steps[step - 1].peer) return false;
     std::swap(plan.steps[step], plan.steps[step - 1]);
     return true;
@@ -253,7 +253,7 @@ TEST(Verify, WaitForOneInsteadOfAll) {
   expect_all_caught("a wait for one peer instead of all", [](Plan& plan, size_t index) {
     Step& step = plan.steps[index];
     if (step.kind != StepKind::wait || step.peer != kAllPeers) return false;
-    // The one that has been waited for already, so that something is missing.
+    // The wait is for a rank that has been waited for already, so that one wait is missing.
     step.peer = (plan.rank + 1) % plan.ranks;
     for (size_t i = 0; i < index; ++i)
       if (plan.steps[i].kind == StepKind::wait && plan.steps[i].peer != kAllPeers &&
@@ -283,7 +283,7 @@ TEST(Verify, PutForTheWrongPeer) {
   });
 }
 
-// Nothing orders puts, though their bytes are the same.
+// Nothing orders two puts to the same bytes, though their values are the same.
 TEST(Verify, PutTwice) {
   expect_all_caught("a put made twice", [](Plan& plan, size_t index) {
     const Step step = plan.steps[index];
@@ -305,7 +305,7 @@ TEST(Verify, WaitForAnEarlierOrLaterTick) {
   for (const int direction : {1, -1}) {
     expect_all_caught("a wait for the wrong tick", [&](Plan& plan, size_t index) {
       Step& step = plan.steps[index];
-      // A later tick that exists is only slower.
+      // A wait for a later tick that exists is only slower, which is no defect.
       if (step.kind != StepKind::wait ||
           (direction < 0 ? step.tick == 0 : step.tick + 1 < plan.ticks))
         return false;

@@ -1,5 +1,5 @@
-// A rank and one subscriber over a socket: who takes nothing of what it has asked for is known by
-// that, costs no more than what it has asked for, and goes on where it was.
+// Tests a rank and one subscriber over a socket. A subscriber that does not read what it has asked
+// for is noticed, costs no more than what it has asked for, and continues where it was.
 #include "publish/feed.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class Ends {
     }
     history.end(0);
   }
-  // Both sides go on, until the link has the version.
+  // Runs both sides until the link has the version.
   bool brings(uint64_t version, int64_t now_ns) {
     for (int i = 0; i < 1000 && !link.ready(version); i++) {
       EXPECT_TRUE(link.read(now_ns).ok());
@@ -68,7 +68,8 @@ TEST(Feed, KnowsWhoTakesNothing) {
   EXPECT_LT(ends.feed->stuck_for_ns(2'000'000), 1'000);
 }
 
-// Versions are published meanwhile, and told only when it listens again.
+// Versions are published while the subscriber does not read, and it is told of them only when it
+// reads again.
 TEST(Feed, NothingPilesUpForWhoTakesNothing) {
   Ends ends;
   ASSERT_TRUE(ends.link.ask(1).ok());

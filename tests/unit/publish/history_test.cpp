@@ -21,7 +21,7 @@ class Publishing {
   explicit Publishing(uint64_t limit) : history(kWords, limit), words(kWords) {
     range_.words = kWords;
   }
-  // A version in which every word of `every` has changed.
+  // Publishes a version in which every word of `every` words has changed.
   void publish(uint64_t every = 9, bool records = true) {
     for (uint64_t i = random_() % every; i < kWords; i += every)
       words[i] = static_cast<uint16_t>(words[i] + 1 + random_() % 3);
@@ -144,7 +144,7 @@ TEST(History, AChainThatIsLongerThanTheWordsIsAWholeCopy) {
   ranks.history.stop(sending);
 }
 
-// The oldest whole copy comes to its end although many more are begun and never read.
+// The oldest whole copy is completed although many more are begun and never read.
 TEST(History, TheOldestWholeCopyIsNeverGivenUp) {
   Publishing ranks(2 * kWords);
   ranks.publish();

@@ -1,5 +1,5 @@
-// Matches the wishes of subscribers with publications: each element comes from one rank, once, for
-// all layouts and numbers of ranks; errors name what does not fit.
+// Tests how the wishes of subscribers are matched with publications. Each element comes from one
+// rank, once, for all layouts and numbers of ranks. Errors name what does not fit.
 #include "publish/wanted.h"
 #include "fsccl/redistribute.h"
 

@@ -1,4 +1,4 @@
-// Pieces of every type as 16-bit words and back, in parts that begin and end anywhere.
+// Tests pieces of every type as 16-bit words and back, in parts that begin and end anywhere.
 #include "publish/words.h"
 
 #include <gtest/gtest.h>

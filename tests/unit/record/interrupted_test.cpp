@@ -1,6 +1,6 @@
-// Files are reserved while signals come so often that the kernel never ends a large call. This
-// program defines those calls itself: long ones are always interrupted, and every second one of the
-// others.
+// Files are reserved while signals come so often that the kernel never completes a large call. This
+// program defines those calls itself: large ones are always interrupted, and so is every second one
+// of the others.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

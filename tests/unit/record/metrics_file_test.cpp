@@ -1,4 +1,4 @@
-// When FSCCL_METRICS_FILE is written, and when what stands there stays.
+// Tests when FSCCL_METRICS_FILE is written, and when its contents stay.
 #include "record/metrics_file.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST(MetricsFile, KeepsTheLastNumbersOfWhatHasGone) {
   sleeps = 3;
   file->write();
   source.reset();
-  // The service thread turns on, with the period of the file.
+  // This hook makes the service thread run with the period of the file.
   std::atomic<int> turns{0};
   const int hook = Reactor::instance().add_hook([&] {
     turns++;

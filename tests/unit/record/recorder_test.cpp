@@ -1,5 +1,5 @@
-// The flight recorder's ring and what is read of its file: whole records only, whatever the file
-// holds.
+// Tests the flight recorder's ring and what is read from its file: only whole records are read,
+// whatever the file holds.
 #include "record/recorder.h"
 
 #include <fcntl.h>
@@ -105,7 +105,7 @@ TEST(Recorder, WhatIsDoneAtOnceIsToldAsTwoEvents) {
   const auto recorder = make(folder.path());
   const uint16_t world = recorder->add(7, "world", 1, 4), other = recorder->add(8, "other", 1, 4);
   recorder->at_once(world, rooted(1, 3));
-  recorder->at_once(world, rooted(2, 3));  // this one was not, after all
+  recorder->at_once(world, rooted(2, 3));  // this call turned out not to be done at once
   recorder->at_once(other, rooted(2, 0));
   recorder->record(Event::submitted, world, call(2), 3);
   recorder->at_once(other, rooted(3, 0));
@@ -218,8 +218,8 @@ TEST(Recorder, ThreadsRecordAtOnce) {
   for (const Json& event : json["events"]) EXPECT_EQ(event["sequence"], next.at(event["peer"])++);
 }
 
-// Whoever looks while others write, into a dump or at the file, sees whole events only, and those
-// of a thread in their order.
+// A thread that reads a dump or the file while others write sees only whole events, and those of
+// each thread in their order.
 TEST(Recorder, WhoeverLooksMeanwhileSeesWholeEvents) {
   const Folder folder, dumps;
   const auto recorder = make(folder.path());
@@ -257,7 +257,7 @@ TEST(Recorder, WhoeverLooksMeanwhileSeesWholeEvents) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Nor is the table read while it is half changed.
+// A reader never sees an entry of the table of communicators that is half changed.
 TEST(Recorder, WhoeverLooksMeanwhileSeesWholeCommunicators) {
   const Folder folder;
   const auto recorder = make(folder.path());
@@ -280,7 +280,8 @@ TEST(Recorder, WhoeverLooksMeanwhileSeesWholeCommunicators) {
   thread.join();
 }
 
-// Stopped, or killed, at any place: with a name or an error half written, the entry has none.
+// A process is stopped or killed at any place. If a name or an error was half written, the entry
+// has none.
 TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
   const Folder folder;
   const auto recorder = make(folder.path());  // shared with the child
@@ -310,7 +311,7 @@ TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
   EXPECT_EQ(waitpid(child, &status, 0), child);
 }
 
-// A record that a killed process was just writing does not count.
+// A record that a killed process had not finished does not count.
 TEST(Recorder, TornRecordsAreLeftOut) {
   const Folder folder;
   {
@@ -435,7 +436,8 @@ TEST(Recording, TimesAndRanksAreWithinBounds) {
   EXPECT_LE(events[2]["at_ns"], int64_t{1} << 62);  // in the order of their times
 }
 
-// Bytes of a good file, changed at random: read or refused, never worse.
+// Bytes of a good file are changed at random. The reader reads the file or refuses it, and does not
+// crash.
 TEST(Recording, MutatedFiles) {
   const Folder folder;
   {
@@ -451,7 +453,8 @@ TEST(Recording, MutatedFiles) {
   for (int i = 0; i < 2000; ++i) {
     std::string bad = good;
     for (int changes = 1 + static_cast<int>(random() % 8); changes > 0; --changes) {
-      // Mostly where it matters: the header, the table's beginning, the records.
+      // Most changes are where they matter: in the header, at the table's beginning, in the
+      // records.
       const size_t begin = random() % 3 == 0   ? recording::kRecordsAt
                            : random() % 3 == 0 ? recording::kTableAt
                                                : 0;

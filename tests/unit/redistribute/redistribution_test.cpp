@@ -1,6 +1,6 @@
-// Tests the flows when state is dealt out anew: every byte that a rank is to hold comes to it once,
-// from a rank that holds it, and from all such ranks alike; by a walk over every byte of small
-// parameters.
+// Tests the flows of a redistribution by a walk over every byte of small parameters. Every byte
+// that a rank must hold comes to it once, from a rank that holds it, and all such ranks send equal
+// parts.
 #include "redistribute/redistribution.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(Redistribution, EveryByteComesOnceFromWhoHasIt) {
           const Piece old =
               plan.from.piece(plan.members[static_cast<size_t>(giver)].holds, buffer.param);
           const Piece piece = plan.to.piece(wanted, buffer.param);
-          // The same place in the parameter, and inside of what the giver has.
+          // The run lies at the same place in the parameter, and inside of the giver's piece.
           ASSERT_EQ(old.begin * buffer.element_bytes + run.from,
                     piece.begin * buffer.element_bytes + run.to);
           ASSERT_LE(run.from + run.bytes, old.count * buffer.element_bytes);

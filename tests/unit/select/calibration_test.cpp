@@ -1,6 +1,6 @@
-// The measurement at start: whatever the ranks' speeds, all come out of it, with the same costs and
-// the same next tick. Threads over a real channel, whose functions are wrapped to make a rank slow
-// at a given point.
+// Tests the measurement at start. Whatever the ranks' speeds, all ranks finish it, with the same
+// costs and the same next tick. The ranks are threads over a real channel, whose functions are
+// wrapped to make a rank slow at a given point.
 #include "select/calibration.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace testing;
 
-// an engine signals in so many ticks before it waits for its peers
+// An engine signals in this many ticks before it waits for its peers.
 constexpr uint32_t kEngineTicks = 8;
 
 Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick, bool share_cores = false) {
@@ -68,8 +68,9 @@ TEST(Calibration, AllTakeOverTheSame) {
   }
 }
 
-// One of the two is so slow at an exchange that the other gives up, and then does not see at once
-// what that one gives up with: the lines that come next, also the engine's, must not lie over it.
+// One of the two ranks is so slow at an exchange that the other gives up, and then the slow one
+// does not see at once the line with which the other gives up. The lines that come next, also the
+// engine's, must not overwrite that line.
 TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
   for (uint32_t i = 0; i < 2 * FSCCL_TRANSPORT_TICKS; i++) {
     const int slow = static_cast<int>(i % 2);
@@ -105,7 +106,7 @@ TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
   }
 }
 
-// Two that share a core find that out, and leave it to the others again.
+// Two ranks that share a core find that out, and leave the measurement to the other ranks again.
 TEST(Calibration, EndsAtOnceWhereTheTwoDoNotRunAtOnce) {
   std::array<std::atomic<int>, 2> signals{};
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -118,8 +119,8 @@ TEST(Calibration, EndsAtOnceWhereTheTwoDoNotRunAtOnce) {
   for (const auto& count : signals) EXPECT_LT(count, 50);
 }
 
-// However fast the core changes between the two: their times would say that copies take twice as
-// long as they do.
+// Two ranks that take turns on a core do not measure, however fast the core switches between them:
+// their times would say that copies take twice as long as they do.
 TEST(Calibration, RanksOnOneCoreMeasureNothing) {
   cpu_set_t before, first;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
@@ -133,7 +134,7 @@ TEST(Calibration, RanksOnOneCoreMeasureNothing) {
   });
 }
 
-// A rank that has not read the lines of ranks 0 and 1 from before finds them when it comes.
+// A rank that comes late still finds the first lines of ranks 0 and 1.
 TEST(Calibration, NobodyIsOverrunAtTheBegin) {
   std::atomic<bool> waited_for{false}, over{false};
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {

@@ -1,5 +1,5 @@
-// Costs that starts have measured come back to later ones as the least of each time, once enough
-// have measured; the measurement then takes them over.
+// Tests costs that starts keep for later ones. A later start finds the least of each time, once
+// enough starts have measured, and takes these costs over instead of measuring.
 #include "select/kept_costs.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class KeptCostsTest : public ::testing::Test {
     std::ifstream file(path_);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // Two ranks measure, the second with what is kept. Returns the costs that both have.
+  // Lets two ranks measure, the second with the kept costs. Returns the costs that both have.
   Costs calibrated(std::atomic<int>* signals, bool reads_now = true) const {
     std::vector<Costs> costs(2);
     over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -136,12 +136,13 @@ TEST_F(KeptCostsTest, AStartMeasuresAndAddsWhereTooFewHave) {
     std::atomic<int> signals{0};
     const Costs costs = calibrated(&signals);
     EXPECT_NE(costs.exchange, kNeverMeasured);
-    // two that do not run at once have found nothing
+    // Two ranks that do not run at once have measured nothing.
     EXPECT_EQ(text() != before, costs.origin == CostsOrigin::calibration);
   }
 }
 
-// Reading was not allowed when they were measured.
+// Reading by the system was not allowed when the kept costs were measured, so a start that may read
+// measures again.
 TEST_F(KeptCostsTest, AStartThatMayReadNowMeasures) {
   keep({kNeverMeasured, kNeverMeasured, kNeverMeasured}, false);
   ASSERT_NE(kept().enough(), nullptr);

@@ -1,4 +1,4 @@
-// The way that collectives on memory of GPUs go.
+// Tests which way collectives on memory of GPUs go.
 #include "select/native.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(Native, ARuleDoesNotLiftAnObstacle) {
                                            ::testing::HasSubstr(std::string(kNo))));
 }
 
-// A time of a tuning file is the price, on ranks like those that measured.
+// A time in a tuning file is the price, for ranks like those that measured it.
 TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
   const NativeCall call = by_nccl(OpCode::all_reduce, 1 << 20);
   SelectOptions options;
@@ -108,7 +108,7 @@ TEST(Native, ExplainsEachCandidate) {
   EXPECT_EQ(choice.candidates[static_cast<size_t>(NativeAlgorithm::exchanged)].obstacle, kNo);
 }
 
-// Rules of one kind of memory are not those of the other.
+// Rules for memory of hosts do not apply to memory of GPUs, nor the other way round.
 TEST(Native, RulesOfHostsDoNotSeeThoseOfGpus) {
   const std::vector<Rule> rules =
       parse_rules("all_gather=nccl, all_gather=by_hosts, all_gather=slots", "test").take();

@@ -1,6 +1,6 @@
-// Which way of a transport bytes go: the fastest that both ends can take, by the word of two ranks
-// for all. Threads over a channel of shared memory whose ways are this test's: each takes some time
-// and nothing else.
+// Tests which way of a transport bytes go: the fastest that both ends can take, which two ranks
+// measure for all. The ranks are threads over a channel of shared memory whose ways are this
+// test's. Each way takes some time and does nothing else.
 #include "select/paths.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ FoundPath find(int never) {
     found.taken[static_cast<size_t>(rank)] = paths[static_cast<size_t>(topo::LinkClass::network)];
     found.ticks[static_cast<size_t>(rank)] = tick;
     EXPECT_EQ(paths[static_cast<size_t>(topo::LinkClass::core)], 0);
-    EXPECT_EQ(ways.taken, 0);  // it is the caller that takes what was found
+    EXPECT_EQ(ways.taken, 0);  // the caller takes the way that was found
   });
   EXPECT_EQ(found.taken[1], found.taken[0]);
   EXPECT_EQ(found.taken[2], found.taken[0]);
@@ -74,8 +74,8 @@ FoundPath find(int never) {
   return found;
 }
 
-// A rank that does not run for a while ends the measurement, which then says nothing: so more than
-// once, if need be.
+// If a rank does not run for a while, its measurement ends without a result, so the test tries
+// again.
 TEST(Paths, TheFastestIsTakenByAll) {
   int taken = 0;
   for (int attempt = 0; attempt < 100 && taken == 0; attempt++) {

@@ -1,4 +1,4 @@
-// The grammar of rules, and which rule counts for a call.
+// Tests the grammar of rules, and which rule counts for a call.
 #include "select/rules.h"
 
 #include <gtest/gtest.h>

@@ -71,7 +71,7 @@ TEST(Select, FollowsWhatWasMeasured) {
             "all_gather_direct else read");
 }
 
-// A slot has a line at least for each rank, however many they are.
+// A slot has at least a line for each rank, however many ranks there are.
 TEST(Select, ManyRanksSendThroughMirroredSlots) {
   for (const OpCode op : {OpCode::all_to_all, OpCode::reduce_scatter}) {
     Shape shape = shape_of(9000, 20);
@@ -84,7 +84,7 @@ TEST(Select, ManyRanksSendThroughMirroredSlots) {
   }
 }
 
-// Also where slots are only assumed, as of machines that are described.
+// This also holds where slots are only assumed, as for machines that are described.
 TEST(Select, ShapesOfManyRanksHaveLongSlots) {
   const GroupShape group{9000, 16 << 10, true, machine()};
   EXPECT_EQ(group.shape(20, FSCCL_FLOAT32).slot_bytes, 9000u * 64);
@@ -99,8 +99,8 @@ TEST(Select, EagerBytesForce) {
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots");
 }
 
-// Everybody reduces everything, which saves an exchange, while that is less than the work that
-// sharing saves.
+// In a small all-reduce every rank reduces everything, which saves an exchange. In a large one the
+// ranks share the work, which saves more.
 TEST(Select, AllReduceBySizeAndRanks) {
   EXPECT_EQ(select(OpCode::all_reduce, shape_of(2, 512), machine()).plan.name,
             "all_reduce_small_slots");
@@ -114,13 +114,14 @@ TEST(Select, BroadcastOverlaps) {
   EXPECT_GT(plan.rounds, 1u);
 }
 
-// By itself it takes 1.28 us in two pieces and 1.40 in one; in a row each takes what its receiver
-// has to do, 0.92 and 0.75.
+// A single broadcast takes 1.28 us in two pieces and 1.40 in one. In a row of broadcasts each takes
+// as long as its receiver, 0.92 and 0.75 us, so one piece is chosen.
 TEST(Select, BroadcastsInARowCountAsWell) {
   EXPECT_EQ(select(OpCode::broadcast, shape_of(2, 16 << 10), machine()).fallback.rounds, 1u);
 }
 
-// A root that may run ahead is held up to ask only where much would be saved.
+// A root may run ahead of its receivers, and would have to wait to ask where their buffers lie. A
+// broadcast asks only where that saves much.
 TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 8 << 10), machine()), "broadcast_slots");
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 8 << 10), machine()),
@@ -129,7 +130,7 @@ TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
             "broadcast_balanced else broadcast_slots");
 }
 
-// Where each signal is a message, many ranks pass on what is small.
+// If each signal is a message, ranks of large groups pass small data on.
 TEST(Select, InStepsWhereMessagesAreDear) {
   SelectOptions options = machine();
   options.costs.exchange = 10'000;
@@ -155,7 +156,7 @@ TEST(Select, InStepsWhereMessagesAreDear) {
   EXPECT_EQ(at(OpCode::barrier, 64, 0), "barrier");
 }
 
-// No peer's buffer can be touched: nothing direct is asked for, and none is a candidate.
+// No peer's buffer can be reached, so no direct plan is chosen or is a candidate.
 TEST(Select, MirroredSlotsAreTheOnlyWay) {
   SelectOptions options = machine();
   options.always_read = true;
@@ -179,8 +180,8 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
   EXPECT_EQ(chosen(OpCode::all_gather, tiny, options), "all_gather_inline");
 }
 
-// Each piece is a message there: who sends alone fills its slot, and several who send at once send
-// less before they read.
+// Between hosts each piece is a message. A rank that sends alone fills its slot, and ranks that all
+// send at once send less before they read.
 TEST(Select, WhoSendsAloneFillsMirroredSlots) {
   for (const OpCode op : {OpCode::broadcast, OpCode::gather, OpCode::all_gather, OpCode::all_reduce,
                           OpCode::reduce_scatter}) {
@@ -266,7 +267,7 @@ TEST(Select, WhatCannotBeFollowedIsSaid) {
   EXPECT_NE(selection.why.find("FSCCL_PLAN is not followed: these ranks share no memory"),
             std::string::npos)
       << selection.why;
-  // nothing is passed on inside a host, nor what no slot holds
+  // Data is not passed on inside a host, nor if no slot holds it.
   for (const bool mirrored : {false, true}) {
     shape.mirrored = mirrored;
     EXPECT_NE(select(OpCode::all_gather, shape, ruled("all_gather=2_steps"), &considered)

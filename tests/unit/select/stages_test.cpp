@@ -1,5 +1,5 @@
-// When a collective goes by hosts: where the stages are predicted to take less time, or a rule says
-// so.
+// Tests when a collective goes by hosts: if the stages are predicted to take less time, or if a
+// rule says so.
 #include "select/stages.h"
 
 #include <gtest/gtest.h>
@@ -34,15 +34,15 @@ TEST(Stages, BySize) {
 TEST(Stages, DoNotFollowWhatIsMeasured) {
   GroupShape other = job(2, 4);
   other.select.costs.origin = CostsOrigin::calibration;
-  other.select.costs.exchange = 1e9;  // the stages have one, too, and more bytes each way
+  other.select.costs.exchange = 1e9;  // the stages have an exchange, too, and more bytes each way
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
   for (const OpCode op :
        {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})
     EXPECT_TRUE(choice(other, op, 1 << 20).by_hosts) << op_name(op);
 }
 
-// A tuning file says the same each time. Where a link is so fast that bytes cost nothing, to go by
-// hosts only adds exchanges.
+// A tuning file gives the same times at each start, so the choice may follow it. If a link is so
+// fast that bytes cost nothing, going by hosts only adds exchanges.
 TEST(Stages, FollowATuningFile) {
   GroupShape other = job(2, 4);
   other.select.costs.origin = CostsOrigin::tuning_file;

@@ -1,4 +1,4 @@
-// Tuning files: what they say, and that what is wrong is named.
+// Tests what tuning files may say, and that errors in them are named.
 #include "select/tuning_file.h"
 
 #include <gtest/gtest.h>

@@ -24,7 +24,7 @@ SelectOptions with_rules(std::string_view text) {
   options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(text, "FSCCL_PLAN").take());
   return options;
 }
-// The times of both algorithms in a tuning file of one host with 8 ranks.
+// Returns options with the times of both algorithms in a tuning file of one host with 8 ranks.
 SelectOptions with_times(double p2p, double collectives) {
   SelectOptions options;
   options.host_shape = {1, 8};
@@ -53,7 +53,7 @@ TEST(UnitAlgorithm, ACandidateWithAnObstacleIsNotTaken) {
             UnitAlgorithm::p2p);
 }
 
-// No kernel of NCCL is launched, and the bytes are the same.
+// The algorithm `p2p` moves the same bytes and launches no kernel of NCCL.
 TEST(UnitAlgorithm, PeerToPeerIsPredictedToBeTheFaster) {
   for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 34}) {
     UnitCall call = reached();

@@ -82,8 +82,8 @@ TEST(MemoryPage, EscapesWhatTheFileSays) {
   EXPECT_THAT(page, Not(HasSubstr("<b onload")));
 }
 
-// A long history makes a page that a browser can show: the largest slots, and lines of so many
-// points.
+// A long history makes a page that a browser can still show: it has the largest slots, and lines
+// with a bounded number of points.
 TEST(MemoryPage, StaysSmallForALongHistory) {
   nlohmann::json json = sample_snapshot();
   nlohmann::json& events = json["device_traces"][0];

@@ -26,7 +26,7 @@ TEST(MemorySnapshot, ReadsWhatAPoolWrites) {
   EXPECT_EQ(snapshot->parts[1].address, 0x20000u);
   EXPECT_EQ(snapshot->uses.size(), 4u);
   EXPECT_EQ(snapshot->uses[2].kind, "gradients");
-  EXPECT_EQ(snapshot->events.size(), 10u);  // a give-back is one
+  EXPECT_EQ(snapshot->events.size(), 10u);  // giving back is one event
   EXPECT_EQ(snapshot->live.size(), 3u);
   EXPECT_EQ(snapshot->owners[snapshot->live[1].owner], "unit b, parameters");
 }
@@ -117,7 +117,7 @@ void mutate_text(std::string& text, Numbers& random) {
   }
 }
 
-// Another value, wherever it stands: these pass the parser.
+// Changes values anywhere in the snapshot to others that still parse.
 void mutate_values(json& value, uint64_t chance, Numbers& random) {
   if (random.below(chance) == 0) {
     const json others[] = {
@@ -132,7 +132,7 @@ void mutate_values(json& value, uint64_t chance, Numbers& random) {
     std::swap(value[0], value[value.size() - 1]);
 }
 
-// Whatever it is, it is refused with words, or is a page without markup of its own.
+// A changed snapshot is refused with a message, or becomes a page without markup of its own.
 TEST(MemorySnapshot, SurvivesMutations) {
   Numbers random;
   const json sample = sample_snapshot();

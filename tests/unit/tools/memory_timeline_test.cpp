@@ -21,7 +21,7 @@ TEST(MemoryTimeline, KnowsFromWhenToWhenEachSlotWasThere) {
     uint64_t address, begin_us, end_us;
     const char* owner;
   };
-  // Early ones first: the block that was given back, the block that is there still.
+  // The earlier block comes first: one was given back, and the other is still there.
   const Expected expected[] = {{0x31000, 1000, 1100, "block"},
                                {0x30000, 1000, 3000, "block"},
                                {0x10000, 1000, 1400, "unit a, parameters"},
@@ -43,7 +43,7 @@ TEST(MemoryTimeline, KnowsFromWhenToWhenEachSlotWasThere) {
 TEST(MemoryTimeline, SumsWhatIsLiveAndReserved) {
   const MemorySnapshot snapshot = sample();
   const Timeline timeline = make_timeline(snapshot);
-  // Before the first event, after each of the ten, and at the end. In pages.
+  // The values are those before the first event, after each of the ten, and at the end, in pages.
   const double slots[] = {0, 0, 2, 2, 3, 3, 4, 2, 2, 1, 3, 3},
                blocks[] = {2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   const double reserved[] = {0, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4};

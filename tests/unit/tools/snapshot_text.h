@@ -26,15 +26,15 @@ inline nlohmann::json block(uint64_t address, uint64_t size, const std::string& 
           {"frames", frames}};
 }
 
-// Addresses: shared slots from 0x10000, own ones from 0x20000, blocks from 0x30000; a page is
-// 0x1000.
+// Shared slots have addresses from 0x10000, own ones from 0x20000, blocks from 0x30000. A page has
+// 0x1000 bytes.
 inline nlohmann::json sample_snapshot() {
   const std::string a = "unit a, parameters", b = "unit b, parameters", grads = "unit a, gradients",
                     block_of_nobody = "block";
   nlohmann::json traces = {
       event("segment_map", 0x10000, 0x3000, 1000, "shared slots"),
       event("alloc", 0x10000, 0x2000, 1000, a),
-      // taken before the first event
+      // The block was taken before the first event.
       event("free_requested", 0x31000, 0x1000, 1100, block_of_nobody),
       event("free_completed", 0x31000, 0x1000, 1100, block_of_nobody),
       event("alloc", 0x12000, 0x1000, 1200, b),

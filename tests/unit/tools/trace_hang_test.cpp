@@ -10,7 +10,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A rank of a job of eight, whose communicators are numbered as they are named first.
+// A rank of a job of eight. Its communicators are numbered in the order in which they are first
+// named.
 struct Rank {
   explicit Rank(int rank) {
     made.rank = rank;
@@ -36,8 +37,8 @@ struct Rank {
   std::map<std::string, size_t> numbers;
 };
 
-// Ranks 3 and 5 wait for each other, on communicators that they have in another order; the first
-// operation of each waits for nobody any more, since the other one has completed it.
+// Ranks 3 and 5 wait for each other, on two communicators that they use in opposite order. The
+// first operation of each waits for nobody any more, since the other rank has completed it.
 TEST(TraceHang, ACircleIsFollowedThroughTheOperationsThatWait) {
   Rank three(3), five(5);
   three.event("submitted", "a", 1).event("submitted", "x", 1).event("blocked", "x", 1, 5);
@@ -71,8 +72,8 @@ TEST(TraceHang, WhatARankReportedBeforeItWasStoppedIsNotBelieved) {
   EXPECT_THAT(verdict.guilty, ElementsAre(4));
 }
 
-// Times as far apart as the reader of recordings lets through (record/recording.cpp), and more of
-// them than 64 bits hold.
+// The times are as far apart as the reader of recordings lets through (record/recording.cpp), and
+// their sum exceeds 64 bits.
 TEST(TimelinePage, SumsOfLongWaits) {
   Rank zero(0);
   for (uint64_t i = 1; i <= 4; i++)

@@ -23,7 +23,7 @@ std::vector<DeviceTerms> ranks_with_nccl(size_t ranks) {
   return terms;
 }
 
-// All on one machine.
+// The ranks are all on one machine.
 Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms) {
   return fsccl::decide(terms, std::vector<uint64_t>(terms.size(), 7));
 }
@@ -144,7 +144,7 @@ TEST(DeviceAgreement, UcxWhereAllHaveTheSameForGpus) {
   constexpr auto kAuto = DeviceTransport::kAuto, kUcx = DeviceTransport::kUcx;
   std::vector<ExchangeTerms> terms = ranks_with_ucx(3);
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kAuto), "");
-  // Between hosts by RDMA, or where somebody asks for it.
+  // The exchange needs RDMA between hosts, or a setting that asks for it.
   EXPECT_THAT(obstacle_to_exchange(terms, {7, 7, 8}, kAuto),
               HasSubstr("rank 0 has no device for RDMA"));
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 8}, kUcx), "");

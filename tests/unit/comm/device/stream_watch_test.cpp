@@ -1,5 +1,5 @@
-// Streams that are followed end in time, or somebody is told; and the service thread asks the
-// driver nothing.
+// Tests that a stream which is followed ends in time or somebody is told, and that the service
+// thread asks the driver nothing.
 #include "comm/device/stream_watch.h"
 
 #include <chrono>
@@ -42,8 +42,8 @@ class Watches : public OnDevice {
   std::string said;
 };
 
-// A question to the driver may wait for a call of another thread, and with it the deadline that
-// would end both.
+// A question to the driver may wait for a call of another thread. The service thread must not wait
+// so, because it enforces the deadline that would end both.
 TEST_F(Watches, TheServiceThreadAsksTheDriverNothing) {
   HostPage page;
   TestStream a;

@@ -1,5 +1,5 @@
-// Blocks of a pool on a GPU, on streams: what is taken again at once, what is waited for, and when
-// memory is asked for and given back.
+// Tests blocks of a pool on a GPU, on streams: which memory is taken again at once, what is waited
+// for, and when memory is asked for and given back.
 #include <memory>
 #include <random>
 
@@ -45,7 +45,8 @@ TEST_F(DeviceBlocksTest, FreedBytesAreTheirStreamsAtOnceAndAnothersWhenTheyAreOv
   });
 }
 
-// 20 MiB exist, of which the other stream has all; the limit lets no more be had.
+// 20 MiB exist, all of which the other stream has used, and the limit allows no more. So the stream
+// waits on the device for the other one.
 TEST_F(DeviceBlocksTest, WhatNothingElseFitsIsWaitedForOnTheDevice) {
   run_pools(
       1,
@@ -86,8 +87,8 @@ TEST_F(DeviceBlocksTest, BytesOfSeveralStreamsTogetherAreOneBlock) {
       [](fsccl_pool_config_t& config, int) { config.limit_bytes = 20 * kMb; });
 }
 
-// As PyTorch captures: CUDA refuses to all other threads and streams what may wait, unless they say
-// that it is not about the capture.
+// PyTorch captures in the global mode. CUDA then refuses to all other threads and streams the calls
+// that may wait, unless a thread says that its calls are not about the capture.
 TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
   run_pools(1, [&](const PoolRank& rank) {
     TestStream a, b, captured;
@@ -101,15 +102,15 @@ TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
   });
 }
 
-// Not even what was its own: a graph waits for nothing that was before it, and may run again at any
-// time.
+// A captured stream does not even take a block that was its own before: a graph waits for nothing
+// that came before it, and may run again at any time.
 TEST_F(DeviceBlocksTest, AStreamThatIsCapturedTakesWhatNobodyUsesAndGivesNothingBack) {
   run_pools(1, [&](const PoolRank& rank) {
     HostPage page;
     TestStream a, captured;
     give(rank, take(rank, 20 * kMb, a), a);
     const auto kept = take(rank, kMb, captured), own = take(rank, kMb, captured);
-    a.finish();  // the pool sees that: it knows two streams by now
+    a.finish();  // the pool sees that the stream is finished: it knows two streams by now
     page.hold(captured, 0);
     give(rank, own, captured);
     cuda::CUdeviceptr of_graph = 0;
@@ -147,7 +148,8 @@ TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
   });
 }
 
-// No byte is written before the stream that had it last is through with it, whatever the order.
+// No byte is written before the stream that had it last has finished with it, whatever the order of
+// the calls.
 TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
   run_pools(
       1,
@@ -246,7 +248,7 @@ TEST_F(DeviceBlocksTest, AlignmentsSizesAndForeignPointers) {
   });
 }
 
-// One segment is not unmapped while something may still write to it.
+// No segment is unmapped while a stream may still write to it.
 TEST_F(DeviceBlocksTest, ThePoolEndsWhenItsStreamsDo) {
   HostPage page;
   TestStream late;

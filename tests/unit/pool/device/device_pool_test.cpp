@@ -1,5 +1,5 @@
-// Slots of pools on GPUs, between ranks: the same offsets on all, mapped from each other, and never
-// written before their last use is over, whoever's that was.
+// Tests slots of pools on GPUs between ranks: they have the same offsets on all ranks, which map
+// each other's, and are never written before their last use is over, on whichever rank that was.
 #include "fsccl/insight.h"
 #include "pool_ranks.h"
 
@@ -10,7 +10,8 @@ constexpr uint64_t kPoolMb = 1 << 20;
 
 class DevicePools : public OnDevice {
  protected:
-  // Slots of three units, one after the other, of which two are held at a time.
+  // Takes and gives back slots of three units, one after the other, of which two are held at a
+  // time.
   static void step(const PoolRank& rank, uint64_t bytes = 3 * kPoolMb) {
     for (uint64_t key = 1; key <= 3; key++) {
       rank.expect_alike(rank.take(key, key * bytes));
@@ -84,7 +85,7 @@ TEST_F(DevicePools, AnotherStreamBeginsBehindTheLastUse) {
   });
 }
 
-// Had it waited for everything that was given back before, it would stand still.
+// If the stream waited for everything that was given back before, it would stand still.
 TEST_F(DevicePools, AStreamWaitsForNoOtherBytesThanItsOwn) {
   run_pools(1, [](const PoolRank& rank) {
     HostPage page;
@@ -121,7 +122,7 @@ TEST_F(DevicePools, PeersThatStillReadAreWaitedFor) {
   });
 }
 
-// The driver takes 255 at a time.
+// The driver takes 255 operations on words in one call, and this slot waits for more.
 TEST_F(DevicePools, AnyNumberOfPeersIsWaitedFor) {
   constexpr size_t kWaits = 600;
   run_pools(1, [](const PoolRank& rank) {
@@ -162,7 +163,7 @@ TEST_F(DevicePools, ADeclaredStepHasOneSegmentOfExactlyItsPlan) {
   });
 }
 
-// Slots of the step that is recorded lie badly: nothing fits into two gaps.
+// The slots lie badly in the step that is recorded: nothing fits into two gaps.
 TEST_F(DevicePools, WhatThePlanDoesNotNeedGoesBack) {
   run_pools(2, [](const PoolRank& rank) {
     HostPage page;
@@ -181,7 +182,7 @@ TEST_F(DevicePools, WhatThePlanDoesNotNeedGoesBack) {
     EXPECT_EQ(stats.reserved_bytes, 18 * kPoolMb);  // whole segments
     EXPECT_EQ(stats.plan_misses, 0u);
     rank.expect_alike(stats.reserved_bytes);
-    const uint64_t offset = rank.take(1, 4 * kPoolMb);  // and it goes on
+    const uint64_t offset = rank.take(1, 4 * kPoolMb);  // the pool goes on
     rank.stream.fill(rank.slot(offset), 9, 4 * kPoolMb);
     rank.stream.finish();
     rank.barrier();

@@ -1,4 +1,4 @@
-// The smallest range that fits, against a plain list of bytes.
+// Compares the smallest range that fits with what a plain list of bytes says.
 #include "pool/device/free_ranges.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(FreeRanges, NeighboursAreOneFreeSinceTheLater) {
 TEST(FreeRanges, AgreesWithBytesOneByOne) {
   std::mt19937 random(7);
   FreeRanges ranges;
-  std::vector<uint64_t> sequence(512, 0);  // 0: not in it
+  std::vector<uint64_t> sequence(512, 0);  // 0: the byte is not in it
   for (uint64_t step = 1; step < 20'000; step++) {
     const uint64_t begin = random() % 500, end = begin + 1 + random() % 12;
     if (random() % 2) {

@@ -48,7 +48,7 @@ struct PoolRank {
     return result;
   }
   void barrier() const { EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr)); }
-  // The same on all ranks?
+  // Expects that the value is the same on all ranks.
   void expect_alike(uint64_t value) const {
     const Result<int> odd = first_that_differs(comm, value);
     ASSERT_TRUE(odd.ok()) << odd.status().text();
@@ -58,7 +58,7 @@ struct PoolRank {
 
 using Configure = std::function<void(fsccl_pool_config_t&, int rank)>;
 
-// On device 0, unless `configure` says otherwise.
+// Runs the pools on device 0, unless `configure` says otherwise.
 inline void run_pools(int ranks, const std::function<void(const PoolRank&)>& body,
                       const Configure& configure = {}) {
   run_ranks(ranks, [&](Rank& self) {

@@ -1,5 +1,5 @@
-// Pools on GPUs of processes: they map each other's slots, and one that is killed leaves nothing
-// behind and is named to the others.
+// Tests pools on GPUs of several processes: they map each other's slots, and a process that is
+// killed leaves nothing behind and is named to the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,10 +52,10 @@ int member(const Child& self) {
       pause();
     }
     if (self.role == "victim") {
-      // while or after the other one is killed
+      // The slot is taken while or after the other process is killed.
       const Result<uint64_t> more = pool.take(2, 10 * kBytes, true, stream);
       printf("then: %d %s\n", more.status().code(), more.ok() ? "" : more.status().text().c_str());
-      // it is mapped here, too
+      // The slot is mapped in this process, too.
       wrong += byte_at(pool.slots(1) + offset.value(), stream, page) != 2;
     } else if (fsccl_barrier(handle, nullptr, nullptr) != FSCCL_OK) {
       return 6;
@@ -83,7 +83,7 @@ TEST(DeviceProcesses, MapEachOthersSlots) {
 TEST(DeviceProcesses, OneThatIsKilledIsNamedAndLeavesNothing) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("victim", rank, 2, job(rank, 2, 20471));
-  for (int rank = 0; rank < 2; rank++)  // both are behind the barrier
+  for (int rank = 0; rank < 2; rank++)  // both streams are behind the barrier
     ASSERT_TRUE(processes.wait_for_output(rank, rank ? "ready" : "wrong: ", kLimitMs))
         << processes.report();
   processes.kill(1, SIGKILL);

@@ -1,4 +1,5 @@
-// It is known which bytes were given back behind what: whoever takes them waits for exactly that.
+// Tests which bytes were given back behind which work: a stream that takes them waits for exactly
+// that work.
 #include "pool/device/released_bytes.h"
 
 #include <gtest/gtest.h>
@@ -71,8 +72,8 @@ TEST(ReleasedBytes, WhatIsTakenIsForgottenTheRestIsNot) {
   EXPECT_EQ(released.ranges(), 0u);
 }
 
-// A slot that takes exactly the bytes of one slot before it, as in a step that repeats, and one
-// that begins with them and ends later.
+// One slot takes exactly the bytes of a slot before it, as in a step that repeats. Another begins
+// where that slot begins and ends later.
 TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
   ReleasedBytes released;
   released.add(0, 100, {0, 7}, {wait_for(8, 1)});
@@ -86,7 +87,7 @@ TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
   EXPECT_TRUE(needs(released, 100, 200).marks.empty());
   EXPECT_EQ(needs(released, 0, 200).sequence(0), 7u);
   released.forget(0, 99);
-  EXPECT_EQ(needs(released, 0, 100).sequence(0), 7u);  // its last byte is left
+  EXPECT_EQ(needs(released, 0, 100).sequence(0), 7u);  // the last byte of that range is left
   released.forget(0, 100);
   EXPECT_EQ(released.ranges(), 0u);
 }

@@ -1,4 +1,4 @@
-// Slots grow on all ranks or on none, and ranks know which others they reach.
+// Tests that slots grow on all ranks or on none, and that ranks know which others they reach.
 #include "pool_ranks.h"
 
 namespace fsccl::testing {
@@ -8,8 +8,8 @@ constexpr uint64_t kMebibyte = 1 << 20;
 
 class SlotGrowth : public OnDevice {
  protected:
-  // A call that one of the ranks makes fails; all end with an error, and go on as if nothing had
-  // been.
+  // One of the ranks fails in the named call. All ranks end with an error, and go on as if nothing
+  // had happened.
   void fails_once(const char* function) {
     NEEDS_STAND_IN();
     run_pools(3, [&](const PoolRank& rank) {
@@ -41,7 +41,7 @@ class SlotGrowth : public OnDevice {
   }
 };
 
-// Somebody else has it.
+// Other memory occupies the device of one rank.
 TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
   NEEDS_STAND_IN();
   cuda::CUdeviceptr others = 0;
@@ -58,7 +58,7 @@ TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
         EXPECT_THAT(refused.status().text(),
                     ::testing::HasSubstr(rank.self.rank ? "device 1 has no" : "rank 1"));
         EXPECT_EQ(rank.stats().reserved_bytes, reserved);
-        rank.expect_alike(rank.take(3, kMebibyte));  // memory that is there serves
+        rank.expect_alike(rank.take(3, kMebibyte));  // the memory that exists suffices
         rank.barrier();
         if (rank.self.rank == 1) {
           const cuda::Current current(gpu(1));
@@ -93,7 +93,7 @@ TEST_F(SlotGrowth, TheSmallestOfTheRanksLimitsHolds) {
       });
 }
 
-// Only one rank's blocks leave no room: its peers have it.
+// The blocks of one rank leave no memory for its slots, though the peers have enough.
 TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
   run_pools(
       2,

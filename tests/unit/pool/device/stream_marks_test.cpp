@@ -1,4 +1,5 @@
-// Marks of streams: what waits for what, what is known to be over, and when events exist at all.
+// Tests marks of streams: what waits for what, what is known to be over, and when events exist at
+// all.
 #include "pool/device/stream_marks.h"
 
 #include "tests/conformance/capture.h"
@@ -52,8 +53,8 @@ TEST_F(Marks, WhatIsPutBehindAMarkIsNotWaitedFor) {
   page.word(0) = 1;
 }
 
-// Each call of the driver takes longer than all the rest of a planned slot: there are no more than
-// order needs.
+// A call of the driver takes longer than all the rest of a planned slot, so there are no more calls
+// than the order needs.
 TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
   NEEDS_STAND_IN();
   TestStream a, b;
@@ -68,7 +69,7 @@ TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
       ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
   }
   EXPECT_EQ(control.calls("cuEventQuery"), queries);
-  // The first time an event is made, which makes the context current for itself.
+  // The first use makes an event, for which the context is made current.
   EXPECT_LE(control.calls("cuCtxPushCurrent_v2"), pushes + 1 + StreamMarks::kMostEvents / 2);
   a.finish();
   marks.look(first);
@@ -81,8 +82,8 @@ TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
   EXPECT_EQ(control.calls("cuCtxPushCurrent_v2"), again + 1);
 }
 
-// An event would be the graph's: nobody could ask for it, and who waited for it would be captured,
-// too.
+// An event that is recorded in a captured stream would belong to the graph. Nobody could query it,
+// and a stream that waited for it would be captured, too.
 TEST_F(Marks, OfAStreamThatIsCapturedAreOpenUntilThatIsOver) {
   HostPage page;
   TestStream a, b;
