@@ -1,4 +1,4 @@
-// The effect of each adaptor, besides passing calls on.
+// Tests the effect of each adaptor, besides passing calls on.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,7 +121,7 @@ TEST(Adaptors, GuardReportsOverruns) {
     EXPECT_THAT(reports, ::testing::Each(::testing::HasSubstr(words))) << at;
     reports.clear();
   }
-  // Memory that comes back is poisoned, too: the source's memory shows it.
+  // Memory that is given back is poisoned, too; the memory of the source below shows it.
   void* pointer = nullptr;
   ASSERT_OK(get(guard, 100, &pointer));
   std::memset(pointer, 1, 100);
@@ -174,7 +174,7 @@ TEST(Adaptors, OnFailureIsAskedOnce) {
   EXPECT_THAT(asked.bytes, ::testing::ElementsAre(1400u));
   EXPECT_OK(give(careful, pointer, 1400));
   asked.bytes.clear();
-  // the freed memory is not enough
+  // The freed memory is not enough.
   EXPECT_EQ(get(careful, 5000, &pointer), FSCCL_ERR_OUT_OF_MEMORY);
   EXPECT_THAT(asked.bytes, ::testing::ElementsAre(5000u));
   asked.bytes.clear();

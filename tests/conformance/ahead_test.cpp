@@ -80,7 +80,8 @@ TEST_P(Ahead, AGatherGoesAheadOfSums) {
   });
 }
 
-// A collective reads memory that sums write, although nothing says so to the library.
+// A collective may read memory that the sums write, and nothing tells the library so. It must run
+// behind the sums.
 TEST_P(Ahead, OtherOperationsGoBehindSums) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -94,7 +95,7 @@ TEST_P(Ahead, OtherOperationsGoBehindSums) {
       std::vector<float> all(view.count * static_cast<size_t>(self.ranks)), again(all.size());
       fsccl_work_t sums = nullptr, gather = nullptr;
       reduced.reduce(&config, &sums);
-      // the sums of the second parameter are not there yet
+      // The sums of the second parameter are not there yet.
       ASSERT_GE(fsccl_all_gather(view.data, all.data(), view.count, FSCCL_FLOAT32, self.comm,
                                  nullptr, &gather),
                 0);
@@ -110,7 +111,7 @@ TEST_P(Ahead, OtherOperationsGoBehindSums) {
   });
 }
 
-// Works of many reductions that end in another order than they are asked for.
+// The works of many reductions end in another order than that in which they were submitted.
 TEST_P(Ahead, ManyReductionsInFlight) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -143,7 +144,7 @@ TEST_P(Ahead, ManyReductionsInFlight) {
   });
 }
 
-// The failure of the communicator ends sums as well.
+// A failure of the communicator ends the sums as well.
 TEST_P(Ahead, SumsEndWithTheCommunicator) {
   RanksOptions options;
   options.abort_at_end = true;
@@ -185,7 +186,8 @@ Json recording_of(int rank) {
   return {};
 }
 
-// Returns the last event of this kind, and of this operation unless that is empty; null: none.
+// Returns the last event of this kind, and of this operation unless that is empty; null if there is
+// none.
 Json last_event(const Json& recording, const std::string& kind, const std::string& operation) {
   Json found;
   for (const Json& event : recording["events"])
@@ -225,8 +227,8 @@ TEST(Trace, ShowsTheGatherInsideTheSums) {
   });
 }
 
-// A gather into the bytes of the gradients that are reduced, whose sums rank 1 holds: rank 0 waits,
-// and its recording says for what.
+// A gather wants the bytes of gradients that are being reduced, and rank 1 holds the sums. So rank
+// 0 waits, and its recording says for what.
 TEST(Waits, ForASlotThatSumsFree) {
   const Settings settings{{"FSCCL_SUMS_APART_BYTES", "0"}, {"FSCCL_SUM_THREAD", "service"}};
   std::atomic<bool> looked{false};

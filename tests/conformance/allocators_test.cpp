@@ -213,7 +213,8 @@ std::vector<Adaptors> stacks() {
           {"log", "on_failure", "guard"},
           {"statistics", "guard", "statistics"}};
 }
-// None without the stand-in driver: memory of a GPU is not for these tests to write.
+// Returns no source without the stand-in driver, because these tests cannot write memory of a real
+// GPU.
 std::vector<const char*> cuda() {
   return stand_in::Control().there() ? std::vector<const char*>{"cuda"}
                                      : std::vector<const char*>{};
@@ -223,7 +224,8 @@ std::string name_of(const ::testing::TestParamInfo<Allocators::ParamType>& info)
   for (const std::string& adaptor : std::get<1>(info.param)) name += "_" + adaptor;
   return name;
 }
-// A table of somebody else's is checked where the library stands on it: with one adaptor at least.
+// A table from outside is checked where the library uses it, so the outside source has at least one
+// adaptor on it.
 INSTANTIATE_TEST_SUITE_P(Sources, Allocators,
                          ::testing::Combine(::testing::Values("host", "pool"),
                                             ::testing::Values(Adaptors{})),

@@ -1,5 +1,5 @@
-// Works: operations in flight, their completion by waiting, by testing, by other threads, and by
-// nobody.
+// Tests works: operations in flight, and how they complete when the caller waits, tests, lets other
+// threads do so, or does nothing.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -11,8 +11,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Without a wait or a test of this work: the library's own thread must move it on. A query of
-// something else does not.
+// Waits for the operations without a wait or a test of their works, so the library's own thread
+// must run them. A query of something else does not.
 void wait_for_operations(fsccl_comm_t comm, uint64_t operations) {
   for (;;) {
     fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
@@ -30,7 +30,7 @@ TEST_P(Async, ManyInFlightThenWaitInAnyOrder) {
     Random random(11), own(static_cast<uint64_t>(self.rank));
     for (int round = 0; round < 12 && !HasFailure(); ++round) {
       std::vector<std::unique_ptr<Collective>> collectives;
-      // beyond the 64 that the library holds
+      // The works are more than the 64 that the library holds.
       std::vector<fsccl_work_t> works(1 + random.below(100));
       for (fsccl_work_t& work : works) {
         collectives.push_back(std::make_unique<Collective>(random_case(random, self.ranks, 20'000),
@@ -70,7 +70,7 @@ TEST_P(Async, CompletesThoughNobodyWaits) {
           ASSERT_GE(collectives.back()->start(&work), 0);
         }
         wait_for_operations(self.comm, before.operations + operations);
-        // counters say that bytes are there, not that this thread sees them
+        // The counters say that the bytes are there, but not that this thread sees them.
         ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
         for (const auto& collective : collectives) collective->check();
       }
@@ -96,7 +96,7 @@ TEST_P(Async, PollingAlone) {
   });
 }
 
-// Several threads wait for and test the works that one thread submits.
+// Several threads wait for the works that one thread submits, and test them.
 TEST_P(Async, OtherThreadsWaitAndTest) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);

@@ -88,7 +88,8 @@ TEST_P(Averages, AreTheSumsDivided) {
   });
 }
 
-// Integers: the wrapped sum, truncated towards zero. Bool: whether all are true.
+// An average of integers is the wrapped sum, divided and truncated towards zero. An average of bool
+// is true if all are true.
 TEST_P(Averages, OfIntegersAndBool) {
   run_ranks(GetParam(), [](Rank& self) {
     std::vector<int8_t> bytes = {127, -128, 3, -3, 0};
@@ -180,8 +181,8 @@ TEST_P(Averages, OfGradientsOverReplicas) {
   }
 }
 
-// Reductions whose sum over the replicas comes later: means, and one that is scaled, add up as if
-// each were by itself.
+// Several reductions come before one sum over the replicas: means, and one that is scaled. They add
+// up as if each were by itself.
 TEST(AveragesOverReplicas, OfSeveralReductions) {
   run_ranks(6, [](Rank& self) {
     const Mesh mesh(self, 3);

@@ -38,7 +38,7 @@ void gathers_near(const CodecCase& c, fsccl_codec_kind_t kind, int ranks) {
                   const uint64_t blocks = coded.report().blocks;
                   const Words backward = coded.gathered();
                   ASSERT_TRUE(forward == backward) << step;
-                  // A writable gather does not make the parameters unchanged.
+                  // A gather that allows writes does not make the parameters unchanged.
                   EXPECT_TRUE(step % 3 == 2 || coded.report().blocks == blocks);
                   expect_alike(forward, self);
                   expect_near(exact, forward, c.wire, hosts_given() ? bound : 0);
@@ -87,8 +87,8 @@ TEST(BlockCodec, HostsOfAnyShape) {
                  static_cast<int>(hosts.size()));
 }
 
-// A block with NaN or infinities arrives as it is; where all blocks have an error that is too
-// large, all of them do.
+// A block with NaN or infinities arrives as it is. If all blocks have an error that is too large,
+// all of them do.
 TEST(BlockCodec, WhatIsTooFarGoesExactly) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   run_ranks(static_cast<int>(number_of_hosts()), [](Rank& self) {
@@ -256,8 +256,8 @@ TEST(CodedSum, HostsOfAnyShape) {
     sums_near({.hosts = hosts, .sums = FSCCL_CODEC_INT8}, static_cast<int>(hosts.size()), 0.01);
 }
 
-// In each block one gradient is large, and the others lie below half a step: without feedback they
-// are lost, with it their sum over the steps is not.
+// In each block one gradient is large, and the others lie below half a step of the codec. Without
+// feedback these are lost; with it their sum over the steps is not.
 TEST(CodedSum, FeedbackKeepsWhatLiesBelowHalfAStep) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   run_ranks(static_cast<int>(number_of_hosts()), [](Rank& self) {
@@ -288,7 +288,7 @@ TEST(CodedSum, FeedbackKeepsWhatLiesBelowHalfAStep) {
       }
     }
     if (!count) return;
-    // The average over the ranks: a rank's own part is exact, that of the others is lost.
+    // In the average over the ranks a rank's own part is exact, and that of the others is lost.
     const double whole = static_cast<double>(count) * kSteps * static_cast<double>(kSmall);
     EXPECT_NEAR(lost, whole / self.ranks, 0.01 * whole);
     EXPECT_NEAR(kept, whole, 0.03 * whole);

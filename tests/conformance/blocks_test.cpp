@@ -1,5 +1,5 @@
-// Blocks of a pool: what debug mode finds, forks, foreign pointers, streams where there are none,
-// and pools that are not empty.
+// Tests blocks of a pool: what debug mode finds, forks, foreign pointers, streams given to host
+// memory, and pools that are not empty.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace fsccl::testing {
 namespace {
 
-// A pool of one rank, and words for what is done with it.
+// A pool of one rank, with short forms of the calls on it.
 class Blocks : public ::testing::Test {
  protected:
   void with_pool(const std::function<void()>& body, int debug = 0, uint64_t limit_bytes = 0) {
@@ -49,7 +49,7 @@ TEST_F(Blocks, FreedBytesGoToTheNextBlock) {
   });
 }
 
-// Nothing changes, and the call goes on with NULL.
+// A refused call changes nothing, and the same call with NULL succeeds.
 TEST_F(Blocks, StreamsAreRefusedInHostMemory) {
   for (const int debug : {0, 1})
     with_pool(
@@ -114,7 +114,7 @@ TEST_F(Debug, AnOldAddressIsNotTheNextThreeBlocks) {
       1);
 }
 
-// Without debug mode, too.
+// Blocks that are left are listed without debug mode, too.
 TEST_F(Debug, WhatIsLeftIsListed) {
   for (const int debug : {0, 1})
     with_pool(

@@ -1,6 +1,6 @@
-// Units with a slot for each parameter: what is given back and reduced early, and that memory falls
-// by it. That values are right, over layouts, dtypes and sharing, is among the random units
-// (units_test.cpp, step_test.cpp).
+// Tests units with a slot for each parameter: what is given back and reduced early, and that memory
+// falls by it. The random units (units_test.cpp, step_test.cpp) test that values are right, over
+// layouts, dtypes and sharing.
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -137,8 +137,8 @@ TEST(ByParameter, IsRefusedWithKeepAndWithReplicas) {
   });
 }
 
-// The same sums and the same norm, to the bit, as the unit with one slot; of its parts to the
-// rounding of their sum.
+// The sums and the norm equal those of the unit with one slot bit for bit. The norms of the parts
+// add up to that norm, but for the rounding of their sum.
 TEST(ByParameter, TheSameBitsAsWithOneSlot) {
   for (const fsccl_layout_t layout :
        {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
@@ -185,8 +185,8 @@ TEST(ByParameter, TheSameBitsAsWithOneSlot) {
     });
 }
 
-// Reductions of several parameters are in flight at once; the memory of another gradient is there
-// to be written meanwhile.
+// Reductions of several parameters are in flight at once, and meanwhile the memory of another
+// gradient can be written.
 TEST(ByParameter, ReductionsOverlap) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -301,8 +301,9 @@ TEST(ByParameter, WrongSchedulesAreRefused) {
   });
 }
 
-// Returns a backward in which the next unit is always there: the classic one, or one that gives
-// each parameter back when it is passed and reduces its gradient when the next one is wanted.
+// Returns a backward in which the next unit is always unsharded: the classic one, or one that gives
+// each parameter back when backward has passed it and reduces its gradient when the next one is
+// wanted.
 std::vector<fsccl_event_t> backward(std::deque<TestUnit>& units, bool by_parameter) {
   std::vector<fsccl_event_t> events{{FSCCL_EVENT_UNSHARD, units.back().get(), 0, 0}};
   for (size_t u = units.size(); u-- > 0;) {

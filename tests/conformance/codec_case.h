@@ -35,8 +35,8 @@ struct CodecCase {
   const fsccl_block_codec_t* custom = nullptr;  // the codec of FSCCL_CODEC_CUSTOM
 };
 
-// A matrix that learns, one that is frozen, a small vector, another matrix, and the first one
-// again, tied.
+// The parameters are a matrix that is trained, one that is frozen, a small vector, another matrix,
+// and the first one again, tied.
 inline constexpr int64_t kRows = 300, kColumns = 257;
 inline std::vector<fsccl_param_t> params_of(const CodecCase& c) {
   std::vector<fsccl_param_t> params(5, fsccl_param_t FSCCL_PARAM_INIT);
@@ -87,7 +87,7 @@ class CodecUnit {
   ~CodecUnit() { EXPECT_TRUE(!unit_ || fsccl_unit_destroy(unit_) == FSCCL_OK); }
   CodecUnit(const CodecUnit&) = delete;
 
-  // change(old value, number of the element among all) gives the new one.
+  // Changes the values: change(old value, number of the element among all) gives the new one.
   template <class Change>
   void update(const Change& change) {
     for (size_t i = 0; i + 1 < size_; i++) {
@@ -199,7 +199,7 @@ inline std::vector<float> values(const std::vector<uint16_t>& words, fsccl_dtype
   return made;
 }
 
-// All ranks have the same words.
+// Expects that all ranks have the same words.
 inline void expect_alike(const Words& words, const Rank& self) {
   uint64_t mine = 1;
   for (const auto& of : words)
@@ -209,8 +209,8 @@ inline void expect_alike(const Words& words, const Rank& self) {
   for (const uint64_t other : all) ASSERT_EQ(other, mine);
 }
 
-// Each value is as near as the bound allows for the largest of those around it, in whose block it
-// is.
+// Expects that each value has an error within the bound for the largest value near it, which may
+// lie in its block.
 inline void expect_near(const Words& exact, const Words& coded, fsccl_dtype_t dtype, double bound) {
   constexpr size_t kAround = 1024;
   for (size_t p = 0; p < exact.size(); p++) {

@@ -67,7 +67,7 @@ void gathers_the_same(const CodecCase& c, int ranks) {
                 const fsccl_codec_report_t report = coded.report();
                 if (hosts_given() && report.gathers) {
                   EXPECT_EQ(report.coded + report.plain + report.declined, report.gathers);
-                  // A codec that may decline does so by times, which a busy machine stretches.
+                  // A codec that may decline decides by times, which a busy machine stretches.
                   if (c.flags & FSCCL_CODEC_NEVER_DECLINES) {
                     EXPECT_GT(report.coded, report.plain);
                   }
@@ -109,8 +109,8 @@ uint64_t metric(const std::string& name) {
   return std::strtoull(text.c_str() + text.find("} ", at) + 2, nullptr, 10);
 }
 
-// Steps of training send at most a quarter of the plain bytes and a little as nibbles, and fewer
-// bytes as codes. The network's counter agrees.
+// Steps of training send little more than a quarter of the plain bytes as nibbles, and fewer bytes
+// as codes. The network's counter agrees.
 TEST(Codec, SendsFewerBytes) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   for (const uint32_t more : {FSCCL_CODEC_FEWEST_BYTES, FSCCL_CODEC_NIBBLES_ONLY})

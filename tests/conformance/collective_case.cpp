@@ -162,8 +162,8 @@ bool Collective::in_any_order() const {
              std::string_view::npos;
 }
 
-// As many roundings apart as there are ranks, in either order: of the largest sums that the values
-// of fill_values() have on the way.
+// The values may differ by as many roundings as there are ranks, in either order, of the largest
+// sums that values of fill_values() have on the way.
 bool Collective::near(double got, double wanted) const {
   const double rounding = case_.dtype == FSCCL_FLOAT32 ? 0x1p-24 : 0x1p-53;
   const double largest = case_.op.kind == FSCCL_OP_PROD ? std::abs(wanted) : 0x1p8 * self_.ranks;

@@ -66,13 +66,13 @@ class Collective {
   Area input_, output_;
 };
 
-// Blocking, start to check.
+// Runs the case as a blocking call, from start() to check().
 void run_collective(const CollectiveCase& c, const Rank& self, fsccl_pool_t pool);
 
-// All operators that the header allows for a dtype.
+// Returns all operators that the header allows for a dtype.
 std::vector<fsccl_op_t> operators_of(fsccl_dtype_t dtype);
 
-// A random case; the same on all ranks that use equal generators.
+// Returns a random case, which is the same on all ranks that use equal generators.
 CollectiveCase random_case(Random& random, int ranks, size_t most_bytes);
 
 }  // namespace fsccl::testing

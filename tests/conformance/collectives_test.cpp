@@ -1,5 +1,5 @@
-// The plain collectives: every operation, dtype, operator, memory and form, for counts around all
-// limits, and random ones under settings that force each way through the engine.
+// Tests the plain collectives: every operation, dtype, operator, memory and form, for counts around
+// all limits, and random ones under settings that force each way through the engine.
 #include "collective_case.h"
 #include "fsccl/insight.h"
 
@@ -52,7 +52,7 @@ TEST_P(Collectives, EveryDtypeOperatorMemoryAndForm) {
 TEST_P(Collectives, LargerCounts) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
-    // Elements of float32: 3 MiB and a little.
+    // The large count is 3 MiB of float32 and a little more.
     const size_t large = self.ranks > 3 ? 0 : (size_t{3} << 18) + 5;
     for (const Kind kind :
          {Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce, Kind::broadcast})
@@ -144,7 +144,7 @@ TEST_P(Staging, CountsAroundChunks) {
   });
 }
 
-// More different calls than the library remembers plans of; staged ones need several at once.
+// The calls are more than the library remembers plans of; staged ones need several plans at once.
 TEST_P(Staging, ManyDifferentCalls) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -181,7 +181,7 @@ TEST(Values, MinAndMaxReturnNaN) {
   });
 }
 
-// The same bits on all ranks and in every run, whatever the memory.
+// A sum has the same bits on all ranks and in every run, whatever the memory.
 TEST(Values, SumsHaveTheSameBitsEverywhere) {
   run_ranks(5, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -224,7 +224,7 @@ TEST(Counters, CountOperationsAndBytes) {
   });
 }
 
-// More ranks than cores: a small operation must not wait for the peers' time slices.
+// There are more ranks than cores. A small operation must not wait for the peers' time slices.
 TEST(Oversubscribed, EightRanksManySmallOperations) {
   run_ranks(8, [](Rank& self) {
     int64_t sum = 0;

@@ -1,5 +1,5 @@
-// fsccl_allocator_cuda() over the stand-in driver: what it is beside a source like any other
-// (allocators_test.cpp), and as PyTorch's.
+// Tests fsccl_allocator_cuda() over the stand-in driver: what it does besides being a source like
+// any other (allocators_test.cpp), and its use as PyTorch's allocator.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,7 +85,8 @@ TEST_F(CudaSource, ServesPyTorch) {
   EXPECT_EQ(control.used_bytes(1), 0u);
 }
 
-// PyTorch frees as if cudaFree waited for what streams still have to do there.
+// PyTorch frees memory while streams may still use it, and relies on cudaFree to wait for them. So
+// the source waits, too.
 TEST_F(CudaSource, WhatAStreamHasStillToDoIsWaitedFor) {
   ASSERT_OK(fsccl_torch_use(1, &table));
   const cuda::Device& device = gpu(1);

@@ -132,8 +132,8 @@ struct Liar {
   }
 };
 
-// One rank's codec does what `lies` sets: the gather fails on every rank, with an error that names
-// the codec, the rank and `what`, and no shard has changed.
+// Runs a gather in which one rank's codec does what `lies` sets. The gather must fail on every
+// rank, with an error that names the codec, the rank and `what`, and no shard may change.
 template <class Lies>
 void expect_named(const Lies& lies, const char* what, uint32_t audit_every = 0) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";

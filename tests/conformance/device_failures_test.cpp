@@ -1,4 +1,5 @@
-// Units on GPUs when something goes wrong: streams end, and the next call says what it was and who.
+// Tests units on GPUs when something goes wrong: streams end, and the next call says what happened
+// and on which rank.
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -11,7 +12,7 @@ namespace {
 
 class DeviceFailures : public OnGpus {};
 
-// Checks a communicator that failed: its stream is through, and the next call returns the error.
+// Checks a communicator that failed: its stream ends, and the next call returns the error.
 void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
                     std::initializer_list<const char*> words) {
   on.gpu.synchronize(on.stream);
@@ -19,7 +20,7 @@ void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
   expect_error(status, code, words, __FILE__, __LINE__);
 }
 
-// Makes the pool grow, which takes all ranks, by a first gather.
+// Makes the pool grow by a first gather. Growing takes all ranks.
 void warm_up(OnGpu& on, fsccl_unit_t unit) {
   ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
   ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
@@ -46,7 +47,8 @@ TEST_F(DeviceFailures, AnotherOrderIsAMismatch) {
     wait_until_failed(self.comm);
     on.gpu.synchronize(on.stream);
     fsccl_view_t view{};
-    // The call of the rank that was here first: the other rank may have been refused already.
+    // The call that is checked is that of the rank that came first, because the other rank may have
+    // been refused already.
     EXPECT_ERROR(fsccl_unit_param(units[static_cast<size_t>(self.rank)], 0, &view),
                  FSCCL_ERR_MISMATCH, "unshard of unit 'unit 1'", "unshard of unit 'unit 2'");
     for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));
@@ -183,7 +185,7 @@ TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
   });
 }
 
-// Code 1: the value is invalid; 801: it is not supported.
+// Code 1 says that the value is invalid, and 801 that it is not supported.
 TEST_F(DeviceFailures, ABatchThatTheDriverDoesNotTakeIsCopiedOneByOne) {
   const stand_in::Control& control = control_;
   if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";

@@ -1,6 +1,6 @@
-// Errors of NCCL end on every rank, in time, in an error with its reason, and streams go on; or
-// operations go on without NCCL. The tests run over the stand-in (tests/stand_in/nccl), in
-// processes of their own, because it reads its settings once.
+// Tests that errors of NCCL end on every rank, in time, in an error with its reason, while streams
+// go on, or that operations go on without NCCL. The tests run over the stand-in
+// (tests/stand_in/nccl), in processes of their own, because it reads its settings once.
 #include <atomic>
 #include <functional>
 
@@ -119,7 +119,7 @@ TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
   });
 }
 
-// NCCL wants all that a process puts on a GPU from one thread and in one order.
+// NCCL requires that one thread puts all that a process puts on a GPU, in one order.
 TEST(DeviceFaults, AGroupOverCommunicatorsIsOneOfNccl) {
   for (const char* const version : {"21903", "22809"})
     in_process({{"FSCCL_STAND_IN_NCCL_VERSION", version}}, [] {
@@ -176,7 +176,7 @@ TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
              });
 }
 
-// A UCX that takes memory of GPUs is there.
+// The ranks have a UCX that takes memory of GPUs.
 TEST(DeviceFaults, WithoutNcclOnOneRankAllGoByUcx) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}}, [] {
     run_ranks(
@@ -254,7 +254,8 @@ TEST(DeviceFaults, TwoRanksOnOneGpu) {
                });
                EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 2u);
                std::string why;
-               // two ranks: else kernels could wait for one that has no room
+               // The blocks are few enough for two ranks, because a kernel could otherwise wait for
+               // one that does not fit the GPU beside it.
                const int most = device_of_rank(0, &why)->multiprocessors() / 4;
                EXPECT_EQ(
                    stand_in_nccl::Control().calls(

@@ -1,5 +1,5 @@
-// HSDP on GPUs: what is summed over the replicas has the bits of units on host memory, and so have
-// norms; states are brought into step; and who fails in one dimension ends the other.
+// Tests HSDP on GPUs: sums over the replicas, and norms, have the bits of units on host memory;
+// states can be made equal; and a rank that fails in one dimension ends the other.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -267,8 +267,8 @@ TEST_F(DeviceHsdp, VerifyNamesTheFirstThatDiffers) {
   });
 }
 
-// Whoever waits for sums that can never be right is let go, and its next call says so: also on the
-// replicas of the group that failed.
+// A rank that waits for sums which can never be made is released, and its next call returns the
+// error. This holds for the replicas of the group that failed, too.
 TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   std::atomic<int> waiting{0}, ended{0};
   run_ranks(4, [&](Rank& self) {
@@ -298,8 +298,8 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   });
 }
 
-// A call that waits in the driver for a stream keeps others out, and those may be a peer's that the
-// stream waits for, for ranks are threads here.
+// A call that waits in the driver for a stream blocks other calls of the process. Ranks are threads
+// here, so these may be calls of a peer, for which the stream waits.
 TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);

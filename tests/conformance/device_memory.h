@@ -8,7 +8,8 @@
 
 namespace fsccl::testing {
 
-// The GPU of this rank, of those that there are; null, and *why, when there is none.
+// Returns the GPU of this rank among those that there are. If there is none, returns null and sets
+// *why.
 const cuda::Device* device_of_rank(int rank, std::string* why);
 
 class DeviceStream {

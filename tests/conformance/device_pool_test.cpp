@@ -1,5 +1,5 @@
-// Pools on a GPU through the public API: blocks on CUDA's streams, what they are as an allocator
-// and for PyTorch, sources, limits, what they tell, and what they refuse. Slots are units' affair
+// Tests pools on a GPU through the public API: blocks on CUDA's streams, pools as an allocator and
+// for PyTorch, sources, limits, reports, and refusals. Slots are tested with units
 // (device_units_test.cpp; tests/unit/device).
 #include <fsccl/allocator.h>
 #include <unistd.h>
@@ -94,7 +94,7 @@ TEST_F(DevicePoolApi, AsAnAllocatorItServesPyTorchOnItsStream) {
     page.hold(a, 0);
     a.fill(at(block), 1, 20 * kMb);
     fsccl_torch_free(block, 20 * kMb, last_gpu(), a.get());
-    // the stream has come through, or it would not wait
+    // This stream has finished; otherwise the call would wait for it.
     void* const next = fsccl_torch_malloc(20 * kMb, last_gpu(), b.get());
     EXPECT_EQ(next, block);
     b.fill(at(next), 2, 20 * kMb);
@@ -212,7 +212,7 @@ TEST_F(DevicePoolApi, BeyondTheSoftLimitAStepGivesBack) {
         TestStream a(gpu(last_gpu()));
         void* const block = take(40 * kMb, a);
         EXPECT_OK(fsccl_pool_free(pool, block, a.get()));
-        // looks how far the stream has got, and waits for nothing
+        // The call looks how far the stream has got, and waits for nothing.
         EXPECT_OK(fsccl_pool_step(pool));
         a.finish();
         EXPECT_OK(fsccl_pool_step(pool));

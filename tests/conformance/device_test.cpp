@@ -36,8 +36,8 @@ std::string explained(fsccl_comm_t comm) {
   return text.data();
 }
 
-// Sums of 16-bit floats are rounded at every step by NCCL where this library has no kernel for
-// them: then they are other values.
+// Returns whether results must be equal. NCCL rounds sums of 16-bit floats at every step where this
+// library has no kernel for them, so the values differ there.
 bool rounds_alike(const std::string& explanation, fsccl_dtype_t dtype, fsccl_op_t op, Kind kind) {
   if (fsccl_dtype_size(dtype) != 2 || !is_float(dtype) || op.kind == FSCCL_OP_MIN ||
       op.kind == FSCCL_OP_MAX)
@@ -89,7 +89,7 @@ TEST_P(Device, EveryDtypeOperatorAndForm) {
   });
 }
 
-// Some counts are larger than a piece of a stage.
+// Some counts exceed a piece of a stage.
 TEST_P(Device, LargerCounts) {
   run_ranks(GetParam(), [](Rank& self) {
     for (const Kind kind :
@@ -197,7 +197,7 @@ TEST_P(Device, AllToAllAndItsVForm) {
         all(*at.gpu, kCount * at.ranks, 0);
     ASSERT_OK(fsccl_all_to_all(mine.at(0), all.at(0), kCount, FSCCL_UINT32, self.comm,
                                at.stream->get(), nullptr));
-    // From a to b: a + 2 b elements, none from the last rank.
+    // Rank a sends a + 2 b elements to rank b, and the last rank sends none.
     const auto between = [&](size_t a, size_t b) { return a + 1 == at.ranks ? 0 : a + 2 * b; };
     std::vector<size_t> sent, sent_from, received, received_to;
     for (size_t q = 0, out = 0, in = 0; q < at.ranks; q++) {

@@ -47,9 +47,9 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
 TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool,
                      fsccl_pool_t device_pool, Gpu& gpu, CudaStream* stream, const Mesh* mesh)
     : case_(c), rank_(self.rank), gpu_(gpu), stream_(stream) {
-  // Some shards and gradients are memory of the test, as large as the whole: which part is this
-  // rank's the library says later. All of it is allocated before anything is on a stream: the
-  // driver may wait for the device then, and so for ranks of other threads.
+  // Some shards and gradients are memory of the test, as large as the whole, because the library
+  // says only later which part is this rank's. All of it is allocated before anything is on a
+  // stream: the driver may wait for the device then, and so for ranks of other threads.
   std::vector<void*> shards, grads;
   own_grads_.resize(c.params.size());
   for (const UnitCase::Param& param : c.params) {

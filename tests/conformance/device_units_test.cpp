@@ -1,5 +1,5 @@
-// Units on GPUs: the same bits as units on host memory, in the order of streams, with no thread
-// that waits for a peer.
+// Tests units on GPUs: they give the same bits as units on host memory, in the order of streams,
+// and no thread waits for a peer.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ TEST_P(DeviceUnits, RandomOnesAsOnTheHost) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceUnits, ::testing::Values(1, 2, 3, 4),
                          ::testing::PrintToStringParamName());
 
-// A unit that goes by collectives has its communicator agree what moves them.
+// For a unit that goes by collectives the communicator agrees what moves them.
 TEST_F(DeviceUnit, GoesAsTheRulesSay) {
   const auto explained = [](const Rank& self) {
     std::vector<char> text(1 << 16);
@@ -113,8 +113,8 @@ TEST_F(DeviceUnit, GoesAsTheRulesSay) {
   }
 }
 
-// A step as training has it: the next unit is gathered on one stream while the last one is read on
-// another.
+// The step is like a training step: the next unit is gathered on one stream while the last one is
+// read on another.
 TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
   run_ranks(3, [](Rank& self) {
     OnGpu on(self);
@@ -245,8 +245,8 @@ TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
     begin(self);
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
     expect(self, {1, 1, 0, 4}, "a gather: it begins, ready, waits, done");
-    // Left to its first launch, a kernel may be loaded when a stream waits for a peer, and wait for
-    // that stream.
+    // If a kernel were loaded at its first launch only, that could be while a stream waits for a
+    // peer, and the load would wait for that stream.
     EXPECT_EQ(control.calls("cuFuncLoad"), control.calls("cuModuleGetFunction"));
     ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
     begin(self);
@@ -368,8 +368,8 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
   });
 }
 
-// The slots have 2, 4 and 1 pages. Live memory falls with each that is given back, and giving one
-// back twice is refused.
+// The slots have 2, 4 and 1 pages. Live memory falls with each slot that is given back, and giving
+// one back twice is refused.
 TEST_F(DeviceUnit, ByParameterASlotIsGivenBackBeforeTheOthers) {
   run_ranks(3, [](Rank& self) {
     OnGpu on(self);
@@ -453,8 +453,8 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
   });
 }
 
-// A graph would repeat the signals and slots of one step: nothing of it gets into one, and the unit
-// goes on behind the capture.
+// A graph would repeat the signals and slots of one step. So nothing of a unit gets into a graph,
+// and the unit can be used after the capture.
 TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
   run_ranks(2, [&](Rank& self) {
     OnGpu on(self);
@@ -590,7 +590,7 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
   });
 }
 
-// Two slots are given back one by one, and a tied parameter stands for its owner.
+// Two slots are given back one by one. A tied parameter stands for its owner.
 TEST_F(DeviceUnit, ADeclaredStepPlansSlotsByParameter) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);

@@ -1,5 +1,6 @@
-// Debug mode of slots: an access that is not the caller's to make ends the process with SIGSEGV, as
-// it would have, after a line that says what was touched. Each in a process of its own.
+// Tests debug mode of slots: an access that the caller may not make ends the process with SIGSEGV,
+// as it would without debug mode, after a line that says what was touched. Each test runs in a
+// process of its own.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ struct Case {
   int ranks = 1;
 };
 
-// A unit and what the pool gives of it; `touch` runs on the last rank.
+// A unit, and what the pool says of it. `touch` runs on the last rank.
 struct Layer {
   fsccl_pool_t pool = nullptr;
   fsccl_unit_t unit = nullptr;
@@ -65,7 +66,8 @@ void run(const Case& c, const std::function<void(const Layer&, bool last)>& body
 void write(char* address) { *static_cast<volatile char*>(address) = 1; }
 char read(const char* address) { return *static_cast<const volatile char*>(address); }
 
-// By the signal, or, where a sanitizer takes that for itself, by what it does then.
+// Returns whether the process ended by the signal or, if a sanitizer handles the signal itself, by
+// the sanitizer's exit.
 bool ended_by_it(int status) {
 #if defined(FSCCL_ASAN) || defined(__SANITIZE_THREAD__)
   return WIFEXITED(status) && WEXITSTATUS(status) != 0;
@@ -76,7 +78,8 @@ bool ended_by_it(int status) {
 
 class Faults : public ::testing::Test {
  protected:
-  // A fork of a process that uses the library could not.
+  // A death test that only forks would fork a process that uses the library, in which the test
+  // could not run.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
@@ -92,7 +95,7 @@ TEST_F(Faults, AWriteToReadOnlyParameters) {
                "are read-only");
 }
 
-// The caller has said that it only reads, though others would not see the write.
+// The gather was only for reading, so a write is refused, although no other rank would see it.
 TEST_F(Faults, AWriteToPrivateParameters) {
   EXPECT_DEATH(run({.sharing = FSCCL_SHARING_PRIVATE},
                    [](const Layer& layer, bool) { write(layer.param()); }),
@@ -155,7 +158,8 @@ TEST_F(Faults, FarFromAnySlot) {
                "of pool 'slots' of rank 0, in no slot");
 }
 
-// Whoever handled the signal before is asked next; the process ends as it would have.
+// A handler that the program had set before is called next. Without one the process ends by the
+// signal.
 TEST_F(Faults, TheHandlerBeforeIsCalled) {
   const auto with_handler = [] {
     std::signal(SIGSEGV, [](int) { std::_Exit(77); });
@@ -174,8 +178,8 @@ TEST_F(Faults, TheHandlerBeforeIsCalled) {
   EXPECT_EXIT(another(), ::testing::KilledBySignal(SIGSEGV), "");
 }
 
-// The caller's memory stays as it is, over steps, in every kind of slot; a kept unit's parameters
-// can be read after reshard.
+// Correct accesses, over several steps and in every kind of slot, are no faults. A kept unit's
+// parameters can be read after reshard.
 TEST_F(Faults, NoneWhereAllIsRight) {
   for (const fsccl_sharing_t sharing :
        {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})

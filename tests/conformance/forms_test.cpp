@@ -1,7 +1,7 @@
-// The forms with a root, with parts of different sizes, and all-to-all; groups of operations. Every
-// element of every rank's input is a function of (rank, index), small whole numbers, so that sums
-// are exact and each rank knows what it must get. Buffers lie in the caller's memory, in the pool,
-// or here and there by rank.
+// Tests the forms with a root, with parts of different sizes, and all-to-all, and groups of
+// operations. Every element of every rank's input is a function of (rank, index), small whole
+// numbers, so that sums are exact and each rank knows what it must get. Buffers lie in the caller's
+// memory, in the pool, or in either by rank.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -165,8 +165,8 @@ void reduce_scatter_v(Form& f) {
 }
 
 void all_to_all_v(Form& f) {
-  // counts[p][q]: what p sends to q; everybody draws the same table, and uses its own row and
-  // column.
+  // counts[p][q] is the count that p sends to q. All ranks draw the same table, and each uses its
+  // own row and column.
   std::vector<std::vector<size_t>> counts;
   for (size_t p = 0; p < f.ranks(); p++) counts.push_back(f.counts());
   std::vector<size_t> send_begins, recv_counts, recv_begins;
@@ -215,7 +215,7 @@ TEST_P(Forms, RandomCases) {
                                          all_gather_v, reduce_scatter_v, all_to_all_v};
     for (int i = 0; i < 200 && !HasFailure(); ++i)
       kForms[form.random.below(std::size(kForms))](form);
-    // The barrier sees the signals that a lazy operation has left unseen.
+    // The barrier sees the signals that an operation which completed early has left unseen.
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
   });
 }
@@ -242,8 +242,8 @@ void broadcast_often(Rank& self) {
   }
 }
 
-// The root of many broadcasts runs ahead of the others, but not for ever; nobody reads what was
-// overwritten.
+// The root of many broadcasts runs ahead of the others, but only so far that it overwrites nothing
+// that they still have to read.
 TEST(Lazy, ManyBroadcastsInARow) {
   for (const char* single_copy : {"auto", "off"})
     for (const int ranks : {2, 3, 5}) {
@@ -257,7 +257,8 @@ TEST(Group, BlockingCallsEndTogether) {
     fsccl_comm_t other = nullptr;
     ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &other));
     std::vector<float> a(3000), b(3000), mine(1000, static_cast<float>(self.rank));
-    // In different orders on different ranks: alone, either call would wait for the other for ever.
+    // Ranks make the calls in different orders. Without the group either call would wait for the
+    // other for ever.
     ASSERT_OK(fsccl_group_start());
     ASSERT_OK(fsccl_group_start());
     const bool swap = self.rank == 1;
@@ -295,7 +296,7 @@ TEST(Forms, WrongCounts) {
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), one, zeros, FSCCL_FLOAT32,
                                     self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "overlap");
-    // Only the ranks together can see that these do not fit.
+    // Only by comparing their calls can the ranks see that these do not fit.
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), self.rank ? one : zeros,
                                     begins, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
                  FSCCL_ERR_MISMATCH, "send_counts");

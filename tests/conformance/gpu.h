@@ -1,5 +1,6 @@
-// The actions of tests on a GPU: streams, copies and events, by the driver that the library uses,
-// found at run time. They run over the stand-in (tests/stand_in/cuda) as over a real one.
+// The actions of tests on a GPU, which are streams, copies and events, by the driver that the
+// library uses, found at run time. They run over the stand-in (tests/stand_in/cuda) as over a real
+// driver.
 #pragma once
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -54,7 +55,7 @@ class Gpu {
 
   int ordinal() const { return ordinal_; }
   CudaStream* stream() { return stream(1); }
-  // it and the legacy default one wait for each other
+  // The stream and the legacy default stream wait for each other.
   CudaStream* blocking_stream() { return stream(0); }
   void synchronize(CudaStream* stream) {
     check(function<int(CudaStream*)>("cuStreamSynchronize")(stream));
@@ -109,11 +110,11 @@ class Gpu {
                                                                                    flags, 0));
     return streams_.back();
   }
-  // up to so much of a source the driver copies aside at once
+  // The driver copies up to this many bytes of a source aside at once.
   static constexpr size_t kStaged = 64 << 10;
   static constexpr int kNotReady = 600;
 
-  // Memory of the host that the driver does not know.
+  // Returns true for memory of the host that the driver does not know.
   static bool ordinary(const void* pointer) {
     unsigned type = 0;
     return function<int(void*, int, unsigned long long)>("cuPointerGetAttribute")(

@@ -1,6 +1,7 @@
-// Collectives by hosts, on hosts of every shape: what they give, what crosses between hosts, and
-// the order of sums, bit for bit: over the ranks of a host first (run), or in rank order whatever
-// the hosts are (placement). Where there is one host, or hosts have one rank, both are rank order.
+// Tests collectives by hosts, on hosts of every shape: their results, the bytes that cross between
+// hosts, and the order of sums, bit for bit. Sums are made over the ranks of a host first (run), or
+// in rank order whatever the hosts are (placement). With one host, or one rank a host, both are
+// rank order.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -49,8 +50,8 @@ void run_shape(const Shape& hosts, const std::function<void(Rank&)>& body) {
   run_ranks(static_cast<int>(hosts.size()), body, {.hosts = hosts});
 }
 
-// Returns the groups of ranks whose sums are summed: the ranks of each host, hosts in the order of
-// their first ranks; or each rank alone.
+// Returns the groups of ranks whose sums are summed. A group is the ranks of a host, with hosts in
+// the order of their first ranks, or each rank alone.
 std::vector<std::vector<int>> groups_of(const Shape& hosts, bool by_hosts) {
   std::vector<std::vector<int>> groups;
   std::vector<int> seen;
@@ -63,7 +64,7 @@ std::vector<std::vector<int>> groups_of(const Shape& hosts, bool by_hosts) {
   return groups;
 }
 
-// On one host only the number of ranks makes a difference.
+// Returns whether the shape can be tested. On one host only the number of ranks makes a difference.
 bool given(const Shape& hosts) {
   if (!hosts_given()) return groups_of(hosts, true).size() == hosts.size();
   return static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) < number_of_hosts();
@@ -178,7 +179,7 @@ bool even(const Counts& counts) {
                      [&](size_t count) { return count == counts[0]; });
 }
 
-// Parts end to end, or with gaps and in the other order on odd ranks.
+// Gathers parts that lie end to end, or with gaps and in the other order on odd ranks.
 void gather(Rank& self, const Counts& counts, bool in_place, bool displaced) {
   const auto rank = static_cast<size_t>(self.rank);
   Counts places(counts.size());
@@ -235,7 +236,8 @@ void broadcast(Rank& self, size_t count, int root) {
   EXPECT_TRUE(buffer == values(root, 0, count)) << "broadcast of rank " << root;
 }
 
-// Tensors of different sizes and types, one of nothing: as bytes, but for sums.
+// Calls the list forms on tensors of different sizes and types, one of them empty. Except in sums
+// the elements are bytes.
 void lists(Rank& self, size_t count, bool in_place, int root) {
   std::vector<Counts> counts;
   std::vector<std::vector<uint32_t>> sends, recvs;
@@ -321,8 +323,8 @@ TEST_P(Hosts, EveryForm) {
   });
 }
 
-// Sums of 16-bit floats are over each host and then over hosts in fp32, and rounded to the type at
-// the end. A host's sums may be beyond fp16's largest value, and those of all not.
+// Sums of 16-bit floats are made over each host and then over hosts in fp32, and rounded to the
+// type at the end. A host's sum may exceed fp16's largest value although the sum of all does not.
 TEST_P(Hosts, RoundOnce) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
   const auto groups = groups_of(GetParam(), hosts_given());
@@ -380,7 +382,7 @@ TEST_P(Hosts, RoundOnce) {
   });
 }
 
-// Means and multiples of integers that floats hold.
+// Means and multiples are made of integers that floats hold exactly.
 TEST_P(Hosts, Scale) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
   run_shape(GetParam(), [](Rank& self) {
@@ -410,8 +412,8 @@ TEST_P(Hosts, Scale) {
   });
 }
 
-// A byte crosses between two hosts once: a host sends its parts, or its sums for the ranks of the
-// others, to each other host.
+// A byte crosses between two hosts once. Each host sends every other host its parts, or its sums
+// for the ranks of that host.
 TEST_P(Hosts, SendOnce) {
   const Shape& hosts = GetParam();
   run_shape(hosts, [&](Rank& self) {
@@ -482,7 +484,7 @@ TEST(Sums, RulesDecide) {
   });
 }
 
-// Operations in flight one behind the other, some by hosts and some not, on the same memory.
+// Operations are in flight one behind the other on the same memory, some by hosts and some not.
 TEST(Sums, InFlightTogether) {
   run_ranks(4, [](Rank& self) {
     std::vector<float> values(kCount, 1.0f);
@@ -503,7 +505,7 @@ TEST(Sums, InFlightTogether) {
   });
 }
 
-// The parts of a communicator, which carry a call out, have its site.
+// A call by hosts is carried out on communicators of parts, which have its call site.
 TEST(Hierarchy, CallSitesAreCompared) {
   if (hosts_given() && !given({0, 0, 1, 1})) return;
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};

@@ -1,5 +1,5 @@
-// HSDP: reductions whose two phases run behind the program's back, what they tell when they are
-// done, and whether replicas are equal.
+// Tests HSDP: reductions whose two phases run in the background, the results that they give when
+// they are done, and whether replicas are equal.
 #include <array>
 #include <atomic>
 #include <deque>
@@ -12,7 +12,7 @@
 namespace fsccl::testing {
 namespace {
 
-// One rank of four is late for both phases: the others' calls return.
+// One rank of four is late for both phases. The others' calls return nevertheless.
 TEST(Hsdp, NoPhaseBlocksTheCall) {
   std::atomic<int> returned{0};
   run_ranks(4, [&](Rank& self) {
@@ -70,8 +70,8 @@ class Meshes : public ::testing::TestWithParam<std::pair<int, int>> {
   }
 };
 
-// Micro-batches that are reduced over the shard ranks alone, then one that is summed over the
-// replicas, too. Frozen and tied parameters come with the random units.
+// Some micro-batches are reduced over the shard ranks alone, and then one is summed over the
+// replicas, too. The random units bring frozen and tied parameters.
 TEST_P(Meshes, AccumulateAndTell) {
   const auto& [ranks, groups] = GetParam();
   run_spread(ranks, [groups = groups](Rank& self) {
@@ -115,8 +115,8 @@ TEST_P(Meshes, AccumulateAndTell) {
   });
 }
 
-// Reductions of several units in flight at once; whoever asks moves them: a wait for the last,
-// tests, another thread, or nobody.
+// Reductions of several units are in flight at once. They are completed by a wait for the last one,
+// by tests, by another thread, or by the library alone.
 TEST_P(Meshes, ManyInFlight) {
   const auto& [ranks, groups] = GetParam();
   run_spread(ranks, [groups = groups](Rank& self) {
@@ -200,8 +200,8 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
       unit.write_shards(1);
       EXPECT_OK(fsccl_unit_verify_replicas(unit.get()));
       if (groups == 1) continue;
-      // The last byte of the last parameter that any rank holds, then, before it, one of parameter
-      // 1.
+      // First the last byte of the last parameter that any rank holds is changed, and then a byte
+      // of parameter 1, which comes before it.
       for (const size_t param : {size_t{2}, size_t{1}}) {
         if (self.rank == self.ranks - 1) {
           fsccl_view_t view{};
@@ -227,8 +227,8 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
         EXPECT_THAT(mine.data(), ::testing::HasSubstr(shard));
         EXPECT_THAT(mine.data(), ::testing::HasSubstr(replica));
       }
-      // Mended, and a kept copy of the parameters does not outlive it though the caller marks
-      // changes itself.
+      // The broadcast mends the replicas. A kept copy of the parameters does not outlive it, though
+      // the caller marks changes itself.
       unit.unshard();
       unit.reshard();
       unit.write_shards(mesh.group == 0 ? 2 : 1);
@@ -273,7 +273,8 @@ TEST(Hsdp, VerifyAtTheWrongMoment) {
   });
 }
 
-// The first phase can never end: neither can the second, and both can be destroyed.
+// The first phase can never end, so neither can the second. Both communicators can be destroyed
+// nevertheless.
 TEST(Hsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> waiting{0};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// Whole pages of the caller's own.
+// Memory of the caller's own, in whole pages.
 class Pages {
  public:
   explicit Pages(size_t pages)
@@ -218,7 +218,8 @@ TEST(Imports, ARehearsalHasNoMemory) {
   });
 }
 
-// The parent's data is out of reach of a forked child; afterwards the memory is inherited as ever.
+// A forked child cannot reach the parent's imported data. After the import has ended, the memory is
+// inherited as before.
 TEST(Imports, AForkedChildDoesNotHaveThem) {
   run_ranks(1, [](Rank& self) {
     const PoolScope pool(self.comm);

@@ -1,4 +1,4 @@
-// A communicator's reports about itself.
+// Tests a communicator's reports about itself.
 #include <array>
 #include <mutex>
 #include <regex>
@@ -18,7 +18,7 @@ std::string explanation(fsccl_comm_t comm, const char* operation, size_t bytes) 
 }
 
 size_t count(const std::string& text, const std::string& pattern) {
-  // a std::regex that is made fills a table that the threads share
+  // A std::regex fills a table that threads share when it is made.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   const std::regex expression(pattern);
@@ -41,7 +41,7 @@ TEST(Explain, NamesTheCandidatesAndWhatIsChosen) {
             << text;
       }
     const std::string large = explanation(self.comm, "all_gather", 1 << 20);
-    // pieces of several sizes, directly, read by the system
+    // The way is direct, read by the system, in pieces of several sizes.
     EXPECT_GE(count(large, "\"plan\":"), 4u) << large;
     EXPECT_EQ(count(large, "\"memory\":\"pool\",\"predicted_us\":[0-9.]+,\"chosen\":true"), 1u)
         << large;

@@ -23,7 +23,7 @@ std::chrono::milliseconds storm_time() {
   return std::chrono::milliseconds(given ? std::atoi(given) : 400);
 }
 
-// Objects of one rank that come and go, and what is called of them meanwhile.
+// Objects of one rank that come and go while functions are called on them.
 struct Objects {
   std::atomic<fsccl_comm_t> comm{nullptr};
   std::atomic<fsccl_pool_t> pool{nullptr};
@@ -225,7 +225,8 @@ TEST(Lifetimes, TwoThreadsMayDestroyTheSame) {
   }
 }
 
-// A work is its communicator's for ever: none that comes to the same place later is taken for it.
+// A work belongs to its communicator for ever. A later communicator at the same place is not taken
+// for that.
 TEST(Lifetimes, AWorkNamesNoLaterCommunicator) {
   fsccl_work_t first = nullptr;
   for (int i = 0; i < 1100; i++) {
@@ -279,7 +280,7 @@ TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
   });
 }
 
-// A thread waits for another rank in an operation: its communicator cannot be destroyed, until it
+// A thread waits for another rank in an operation. Its communicator cannot be destroyed before it
 // was aborted.
 TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
   run_ranks(2, [](Rank& self) {
@@ -310,8 +311,8 @@ TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
   });
 }
 
-// A thread waits in a call that is no operation: the end waits for it, and the call ends at its own
-// deadline.
+// A thread waits in a call that is no operation. Destroying waits for that call, which ends at its
+// own deadline.
 TEST(Lifetimes, ADestroyWaitsForCallsUpToTheDeadline) {
   run_ranks(2, [](Rank& self) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
@@ -326,7 +327,7 @@ TEST(Lifetimes, ADestroyWaitsForCallsUpToTheDeadline) {
         const int both[] = {0, 1};
         fsccl_comm_t part = nullptr;
         begun = true;
-        // the other one does not come
+        // The other rank does not make this call.
         const fsccl_status_t status = fsccl_comm_subset(comm, both, 2, 7, nullptr, &part);
         EXPECT_TRUE(status == FSCCL_ERR_TIMEOUT || status == FSCCL_ERR_INVALID_HANDLE)
             << explain(status);

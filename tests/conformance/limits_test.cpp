@@ -1,5 +1,5 @@
-// A pool that is short of memory: the memory that it gives back, the callers that it asks, and the
-// text of its refusal.
+// Tests a pool that is short of memory: the memory that it gives back, the callers that it asks,
+// and the text of its refusal.
 #include <deque>
 #include <fstream>
 #include <list>
@@ -29,7 +29,7 @@ TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
     EXPECT_EQ(pool.stats().live_bytes, 0u);
     ASSERT_OK(fsccl_pool_alloc(pool.get(), 4 << 20, nullptr, &block));
     EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
-    // A unit whose own shards do not fit: an error on every rank, and the pool is as before.
+    // The unit's own shards do not fit. That is an error on every rank, and the pool is as before.
     fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
     config.shard_comm = self.comm;
     config.pool = pool.get();
@@ -39,7 +39,7 @@ TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
     fsccl_unit_t unit = nullptr;
     EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_OUT_OF_MEMORY, "limit");
     EXPECT_EQ(pool.stats().live_bytes, 0u);
-    // On one rank alone.
+    // The shards do not fit on one rank alone.
     if (self.rank == 1) {
       ASSERT_OK(fsccl_pool_alloc(pool.get(), 6 << 20, nullptr, &block));
     }
@@ -57,7 +57,8 @@ TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
   });
 }
 
-// Shards of 1.5 MiB, parameters of 24 MiB: the limit is met when the slot is wanted.
+// Returns a unit with shards of 1.5 MiB and parameters of 24 MiB, which meets the limit when it
+// wants its slot.
 UnitCase wide_unit() {
   UnitCase c = simple_unit({{3 << 20}});
   c.params[0].dtype = FSCCL_FLOAT16;
@@ -87,8 +88,8 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
       });
 }
 
-// A block of one rank is in the way of a slot: all ranks have the error, nothing has changed, and
-// when the block has gone the slot is there.
+// A block of one rank is in the way of a slot. All ranks get the error and nothing has changed;
+// once the block is freed, the slot can be taken.
 TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
     run_ranks(3, [=](Rank& self) {
@@ -114,7 +115,7 @@ TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
     });
 }
 
-// A schedule that one rank has no memory for is refused on all of them, and the steps go on without
+// A schedule that one rank has no memory for is refused on all ranks, and the steps go on without
 // it.
 TEST(Pools, ABlockInTheWayOfAScheduleIsEverybodysError) {
   run_ranks(3, [](Rank& self) {
@@ -141,8 +142,8 @@ TEST(Pools, ABlockInTheWayOfAScheduleIsEverybodysError) {
   });
 }
 
-// A limit that is no multiple of a huge page, nor of a page, is there to its last whole page: for
-// blocks, and for slots of both kinds.
+// A limit that is no multiple of a page, or of a huge page, can be used to its last whole page, for
+// blocks and for slots of both kinds.
 TEST(Pools, ALimitIsUsableUpToItself) {
   constexpr uint64_t kLimit = (5 << 20) + 5 * 4096 + 1000, kPages = kLimit / 4096 * 4096;
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
@@ -171,7 +172,7 @@ TEST(Pools, ALimitIsUsableUpToItself) {
     });
 }
 
-// A pool of one rank whose program is asked for memory.
+// A pool of one rank that asks its program for memory.
 struct Pressed {
   fsccl_pool_t pool = nullptr;
   std::vector<void*> blocks;    // that it gives up, one each time
@@ -252,8 +253,8 @@ TEST(Limits, BeyondTheSoftLimitTheProgramIsAskedAndNothingRefused) {
   });
 }
 
-// Three units that keep their slots of 8 MiB, in a limit that holds two: the one that has been idle
-// for the longest time gives way, and is gathered again when it is wanted.
+// Three units keep their slots of 8 MiB, and the limit has two. The unit that has been idle for the
+// longest time gives way, and is gathered again when it is wanted.
 TEST(Limits, KeptSlotsGiveWay) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
     run_ranks(3, [sharing](Rank& self) {
@@ -307,7 +308,7 @@ TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
       EXPECT_ERROR(fsccl_pool_alloc(pool, 100 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
                    "limit");
     EXPECT_OK(fsccl_pool_alloc(pool, 4 * kMiB, nullptr, &block));
-    // A slot, which rank 1 alone has no memory for.
+    // This is a slot, for which rank 1 alone has no memory.
     if (self.rank == 0) {
       EXPECT_OK(fsccl_pool_free(pool, block, nullptr));
     }
@@ -353,8 +354,9 @@ TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
   });
 }
 
-// Three schedules with two of three units each, 8 MiB a unit: any two of them fit 20 MiB together,
-// all three do not, since a unit has one place in all that are known. The first gives way.
+// Three schedules each use two of three units, 8 MiB a unit. Any two schedules fit 20 MiB together,
+// but not all three, since a unit has one place in all schedules that are known. The first one
+// gives way.
 TEST(Limits, AScheduleThatIsKnownGivesWayToOneThatIsDeclared) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 20 * kMiB);

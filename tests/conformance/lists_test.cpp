@@ -1,6 +1,6 @@
-// The list forms: random lists of tensors, of every size, dtype by dtype, in the caller's memory,
-// in the pool or here and there; every element checked. The same lists with slots so small that
-// they take many buckets, and so large that all is packed at once.
+// Tests the list forms with random lists of tensors, of every size, dtype by dtype, in the caller's
+// memory, in the pool or in either. Every element is checked. The same lists go through slots so
+// small that they take many buckets, and so large that all is packed at once.
 #include <numeric>
 #include <vector>
 
@@ -172,7 +172,7 @@ TEST_P(Lists, RandomLists) {
       List list(self, pool.get(), random, static_cast<Kind>(i % 3), most);
       for (int again = 0; again < 2; again++) ASSERT_OK(list.run(FSCCL_MAX));
       if (i % 3 != 1) list.check(FSCCL_MAX);
-      // A sum in place changes its input: once is right, and twice is not; so sums have lists of
+      // A sum in place changes its input, so it can run only once. Sums therefore have lists of
       // their own.
       List sums(self, pool.get(), random, Kind::reduce_scatter, most);
       ASSERT_OK(sums.run(FSCCL_SUM));

@@ -1,4 +1,4 @@
-// Every test of these programs has a deadline: a test that hangs is named, and ends the program.
+// Gives every test of these programs a deadline: a test that hangs is named, and ends the program.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>

@@ -7,7 +7,8 @@
 
 namespace fsccl::testing {
 
-// `groups` groups of `ranks / groups` ranks; a rank's shard number is its place in its group.
+// A mesh of `groups` groups of `ranks / groups` ranks. A rank's shard number is its place in its
+// group.
 struct Mesh {
   Mesh(const Rank& self, int groups) : per_group(self.ranks / groups) {
     group = self.rank / per_group;

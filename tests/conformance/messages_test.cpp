@@ -1,5 +1,5 @@
-// Messages between two ranks: every size and kind of memory, in order, in rings, in groups, in
-// flight; what is no message; and what becomes of one whose peer is gone.
+// Tests messages between two ranks: every size and kind of memory, in order, in rings, in groups
+// and in flight; calls that are refused; and messages whose peer is gone.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace fsccl::testing {
 namespace {
 
-// The bytes of message `number` from one rank to another.
+// Returns the bytes of message `number` from one rank to another.
 std::vector<char> letter(int from, int to, uint64_t number, size_t bytes) {
   std::vector<char> text(bytes);
   fill_values(FSCCL_UINT8, text.data(), bytes,
@@ -22,7 +22,7 @@ std::vector<char> letter(int from, int to, uint64_t number, size_t bytes) {
   return text;
 }
 
-// A buffer in the pool or not.
+// A buffer in the pool, or not.
 class Buffer {
  public:
   Buffer(fsccl_pool_t pool, size_t bytes) : pool_(pool), own_(pool ? 0 : bytes + 1) {
@@ -62,7 +62,7 @@ void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class Messages : public ::testing::TestWithParam<Way> {};
 
-// Everybody sends every size to everybody else, the next rank first, while it receives the same.
+// Each rank sends every size to each other rank, the next rank first, while it receives the same.
 TEST_P(Messages, AllPairsAllSizes) {
   const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
   run_ranks(4, [](Rank& self) {
@@ -88,8 +88,8 @@ TEST_P(Messages, AllPairsAllSizes) {
   });
 }
 
-// A pipeline: rank r receives from r - 1, then sends to r + 1. Nobody is in a group; the last
-// rank's collective meets the others'.
+// The ranks form a pipeline: rank r receives from r - 1, then sends to r + 1. No call is in a
+// group. The last rank's collective meets the others'.
 TEST_P(Messages, ManyInOneDirectionKeepTheirOrder) {
   const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
   run_ranks(3, [](Rank& self) {
@@ -168,7 +168,7 @@ TEST(Message, WrongArguments) {
                  FSCCL_ERR_NOT_AVAILABLE, "stream");
     EXPECT_ERROR(fsccl_send(data, 8, FSCCL_UINT8, 1 - self.rank, 0, nullptr, nullptr, nullptr),
                  FSCCL_ERR_INVALID_HANDLE);
-    // nothing is lost
+    // No message is lost.
     ASSERT_OK(self.rank == 0 ? send(self, data, 8, 1) : receive(self, data, 8, 0));
   });
 }
@@ -189,7 +189,8 @@ TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
               [&](Rank& self) {
                 std::vector<char> data(300'000);
                 fsccl_status_t status = FSCCL_OK;
-                // The sender of a small message learns it at a later one at the latest.
+                // The sender of a small message learns of the mismatch at a later message at the
+                // latest.
                 for (int i = 0; i < 100 && status == FSCCL_OK; i++)
                   status = self.rank == 0 ? send(self, data.data(), 8, 1, 5)
                                           : fsccl_recv(data.data(), other.count, other.dtype, 0,
@@ -295,7 +296,8 @@ TEST(Message, ThatIsNeverSentEndsAtTheDeadline) {
             {.timeout_ms = 3000, .abort_at_end = true});
 }
 
-// Two communicators of the same ranks have their own messages, also one that was split off.
+// Two communicators of the same ranks keep their messages apart, also if one was split off the
+// other.
 TEST(Message, OnASplit) {
   run_ranks(4, [](Rank& self) {
     fsccl_comm_t half = nullptr;

@@ -82,8 +82,8 @@ inline Call random_call(Random& random, int ranks) {
   return call;
 }
 
-// Elements for `ranks` ranks, each with a part for each other, and for as many tensors as there can
-// be.
+// Returns the elements for `ranks` ranks, each with a part for each other, and for as many tensors
+// as there can be.
 inline size_t most_elements(int ranks) {
   return kMostTensors * static_cast<size_t>(ranks) * (kMost + 2);
 }
@@ -199,7 +199,7 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
 inline const char* word_of(Field field) {
   switch (field) {
     case Field::op:
-    // a rank that has made a call less: what it calls next meets what the others call
+    // One rank has made a call less, so its next call meets a later call of the others.
     case Field::sequence:
       return "they differ in operation";
     case Field::dtype:
@@ -218,7 +218,7 @@ inline const char* word_of(Field field) {
   return "nothing";
 }
 
-// The same of a call, whose kind says what it has beside its fields.
+// Returns the same for a call, whose kind says what it has besides its fields.
 inline const char* word_of(Field field, const Call& call) {
   if (field != Field::history) return word_of(field);
   return of_a_list(call.op)  ? "the types or parts of the tensors"

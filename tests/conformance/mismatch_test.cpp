@@ -1,6 +1,6 @@
-// A thousand programs in which one rank calls something else than the others, in each field of an
-// operation's fingerprint: every rank gets an error with both calls in its text. Programs whose
-// ranks differ only in ways that are allowed never get this error.
+// Runs a thousand programs in which one rank calls something else than the others, in each field of
+// an operation's fingerprint. Every rank must get an error with both calls in its text. Programs
+// whose ranks differ only in ways that are allowed never get this error.
 #include <fmt/format.h>
 
 #include "fsccl/insight.h"
@@ -15,8 +15,8 @@ class Mismatches : public ::testing::TestWithParam<int> {};
 TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
   constexpr Field kFields[] = {Field::op,    Field::dtype,    Field::kind,   Field::root,
                                Field::count, Field::sequence, Field::history};
-  // The last ones in many rounds, and a reduce whose senders wait for nobody: ranks are further
-  // apart when they meet.
+  // The last programs go in many rounds, with a reduce whose senders wait for nobody, so ranks are
+  // further apart when they meet.
   const bool rounds = GetParam() >= 10;
   const Settings settings{{"FSCCL_SLOT_BYTES", rounds ? "4K" : "auto"},
                           {"FSCCL_PLAN", rounds ? "reduce=small_slots" : ""}};
@@ -33,18 +33,18 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
       wrong = calls.back() = random_call(random, ranks);
     odd_calls = calls;
     odd_calls.back() = wrong;
-    // the other ranks come to it one call later
+    // The other ranks make this call one call later.
     if (field == Field::sequence) calls.push_back(wrong);
     const Call right = calls[odd_calls.size() - 1];
     const std::string said = fmt::format("rank {} calls {}", odd, words_of(wrong));
     SCOPED_TRACE(fmt::format("seed {}: {} of {}, not {}", seed, said, ranks, words_of(right)));
     run_ranks(ranks, [&](Rank& self) {
       std::vector<double> in(most_elements(ranks), 1), out(in.size());
-      // A rank may hear of it in an earlier operation, because others are ahead.
+      // A rank may hear of the difference in an earlier operation, because others are ahead.
       fsccl_status_t status = FSCCL_OK;
       for (const Call& call : self.rank == odd ? odd_calls : calls)
         if (status == FSCCL_OK) status = issue(call, self.comm, in, out);
-      // The operation may be one that need not see all ranks.
+      // The operation may be one that need not see all ranks, so a barrier follows.
       if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
       EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(),
                    "they differ in", word_of(field, wrong));
@@ -60,9 +60,9 @@ fsccl_status_t unshard(TestUnit& unit) {
 }
 fsccl_status_t reshard(TestUnit& unit) { return fsccl_unit_reshard(unit.get(), nullptr); }
 
-// Runs `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear
-// of the difference before that call, because others are ahead. With one step all ranks have made
-// their units when the first of them differs.
+// Runs `steps` of a unit, and then this rank's call, which differs if `odd`. A rank may hear of the
+// difference before that call, because others are ahead. With one step all ranks have made their
+// units when the first of them differs.
 fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUnit& unit,
                                  TestUnit& other) {
   for (; steps > 0; --steps)
@@ -132,7 +132,8 @@ TEST_P(Mismatches, OfUnitsAreToldWithBothCallsOnEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Mismatches, ::testing::Range(0, 14));
 
-// Two calls that are alike and have changed places on a rank: in signals, in slots, and large.
+// One rank makes the second call from another call site than the others, with bytes that travel in
+// signals or in slots, and with large ones.
 TEST(Sites, OfCallsThatHaveChangedPlacesAreToldBeforeAResultIsRead) {
   constexpr int kCalls[] = {kAllGather,      kReduceScatter, kAllReduce,         kBroadcast,
                             kReduce,         kAllToAll,      kBarrier,           kAllGatherV,
@@ -148,10 +149,11 @@ TEST(Sites, OfCallsThatHaveChangedPlacesAreToldBeforeAResultIsRead) {
         call.count = count;
         constexpr uint64_t kFirst = 0x1234567890abcdef, kSecond = 0x0f;
         EXPECT_OK(fsccl_comm_set_site(self.comm, kFirst));
-        EXPECT_OK(issue(call, self.comm, in, out));  // all are at one site
+        EXPECT_OK(issue(call, self.comm, in, out));  // all ranks call from one site here
         EXPECT_OK(fsccl_comm_set_site(self.comm, self.rank == 1 ? kSecond : kFirst));
         fsccl_status_t status = issue(call, self.comm, in, out);
-        // A rank that only sends, or tells nobody what it called, hears of it in the next call.
+        // A rank that only sends, or that signals to nobody, hears of the difference in the next
+        // call.
         if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
         if (op == kBroadcast || op == kBroadcastList || op == kReduce) {
           EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "they differ in");
@@ -163,7 +165,7 @@ TEST(Sites, OfCallsThatHaveChangedPlacesAreToldBeforeAResultIsRead) {
     }
 }
 
-// A result that a rank can read was made by calls of one site.
+// A result that a rank can read comes from calls of one site.
 TEST(Sites, NothingIsReceivedFromAnotherSite) {
   for (const size_t count : {size_t{1}, size_t{3}, size_t{1000}, size_t{1} << 20}) {
     run_ranks(2, [&](Rank& self) {
@@ -191,7 +193,7 @@ TEST(Sites, MessagesHaveNoneAndZeroIsNone) {
   });
 }
 
-// Each rank waits for another one, and a rank that only receives does not always tell that it has
+// Each rank waits for another one. A rank that only receives does not always signal that it has
 // entered.
 TEST(Differences, OfAllRanksAreTold) {
   for (const size_t count : {size_t{2}, kMost})
@@ -203,15 +205,15 @@ TEST(Differences, OfAllRanksAreTold) {
                                  nullptr);
         };
         fsccl_status_t status = FSCCL_OK;
-        // Other ranks may be ahead.
+        // Other ranks may be ahead, so an earlier call may fail already.
         for (size_t n = 0; n < before && status == FSCCL_OK; n++) status = broadcast(0);
         if (status == FSCCL_OK) status = broadcast((self.rank + 1) % 3);
         EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "broadcast of", "they differ in root");
       });
 }
 
-// Tensor parallelism by FSDP: each rank is in a row and a column, uses both in its own rhythm, and
-// does what concerns it alone.
+// The program is tensor parallelism by FSDP: each rank is in a row and a column, uses both in its
+// own rhythm, and makes further calls that concern it alone.
 TEST(Differences, ThatAreAllowed) {
   for (uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed)
     run_ranks(4, [seed](Rank& self) {
@@ -225,8 +227,8 @@ TEST(Differences, ThatAreAllowed) {
         std::vector<void*> blocks;
         for (int i = 0; i < 20; ++i) {
           const Call call = random_call(shared, 2);
-          // Rows and columns go through the same operations; a rank's neighbours in one are late
-          // when those in the other are not.
+          // All rows and columns call the same operations. A rank's neighbours in one are late when
+          // those in the other are not.
           dawdle(own);
           ASSERT_OK(issue(call, row, in, out));
           if (own.below(2)) {

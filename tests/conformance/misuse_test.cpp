@@ -1,5 +1,5 @@
-// Bad input and disagreement: every case is a clear error on the rank that made it, or on every
-// rank when ranks disagree; nothing hangs and nothing is written.
+// Tests bad input and disagreement. Every case is a clear error on the rank that made it, or on
+// every rank when ranks disagree; nothing hangs and nothing is written.
 #include <atomic>
 #include <cstring>
 #include <limits>
@@ -211,7 +211,7 @@ TEST(Misuse, DefinitionsOfUnits) {
   });
 }
 
-// The unit is as before.
+// The unit is as before the refused calls.
 TEST(Misuse, StreamsOfUnitsInHostMemory) {
   run_ranks(1, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -256,8 +256,8 @@ TEST(Misuse, OnlyWhatHasFailedIsShrunk) {
 // --- ranks that disagree
 // -------------------------------------------------------------------------------------------------
 
-// Each rank calls `call`; all must get a mismatch that names both ranks and holds `word`; nothing
-// may be written but the result of the call, which is undefined.
+// Each rank calls `call`. All ranks must get a mismatch that names both ranks and holds `word`.
+// Nothing may be written but the result of the call, which is undefined.
 void expect_mismatch(const std::function<fsccl_status_t(const Rank&, const std::vector<float>&,
                                                         std::vector<float>&)>& call,
                      const char* word) {
@@ -321,8 +321,8 @@ TEST(Mismatch, Scale) {
       },
       "scale");
 }
-// A small broadcast is over at its root when it has been sent: whoever comes later says that they
-// disagree.
+// A small broadcast is complete at its root when it has been sent. Ranks that come later report the
+// disagreement.
 TEST(Mismatch, Root) {
   for (const size_t count : {size_t{4}, size_t{400}, size_t{4000}})
     expect_mismatch(

@@ -1,5 +1,5 @@
-// fsccl_work_callback and fsccl_work_event_fd: told once, whoever completes the operation and
-// however it ends.
+// Tests fsccl_work_callback and fsccl_work_event_fd: each notifies once, whichever thread completes
+// the operation and however it ends.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -176,8 +176,8 @@ TEST_P(Notify, SeveralThreadsRegister) {
 INSTANTIATE_TEST_SUITE_P(Shm, Notify, ::testing::Values(1, 2, 4),
                          ::testing::PrintToStringParamName());
 
-// The waiter of the second operation completes the first; who waits for news of that must not wait
-// for the second.
+// A thread that waits for the second operation completes the first. The notification of the first
+// must not wait for the second.
 TEST(Notifications, TheFirstIsToldWhileTheSecondIsWaitedFor) {
   Gate gate;
   run_ranks(2, [&](Rank& self) {
@@ -208,7 +208,8 @@ TEST(Notifications, NotBeforeThePeerIsThere) {
     int fd = -1, closed = -1;
     ASSERT_OK(fsccl_work_callback(work, Told::done, &told));
     ASSERT_OK(fsccl_work_event_fd(work, &fd));
-    // Closed early, and its number taken by another file, which must get nothing.
+    // The program closes the descriptor early, and another file gets its number. Nothing may be
+    // written to that file.
     ASSERT_OK(fsccl_work_event_fd(work, &closed));
     close(closed);
     const int other = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -224,7 +225,8 @@ TEST(Notifications, NotBeforeThePeerIsThere) {
   });
 }
 
-// The service thread sleeps for the blocked operation all the while; that holds up nobody who goes.
+// The service thread sleeps for the blocked operation all the while. Other communicators come and
+// go without waiting for it.
 TEST(Notifications, OthersComeAndGoMeanwhile) {
   Gate gate;
   run_ranks(2, [&](Rank& self) {

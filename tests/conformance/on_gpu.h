@@ -19,7 +19,8 @@ class OnGpus : public ::testing::Test {
   const stand_in::Control control_;
 
  private:
-  // Empty when units can be made: without nvcc the library has no kernels for them.
+  // Returns why units cannot be made, or an empty text if they can: without nvcc the library has no
+  // kernels for them.
   static const std::string& why_not() {
     static const std::string why = [] {
       if (!Gpu::there()) return std::string("no GPU and no stand-in for CUDA's driver");

@@ -1,4 +1,4 @@
-// Tables from outside, which are checked, and the two functions that PyTorch loads.
+// Tests tables from outside, which are checked, and the two functions that PyTorch loads.
 #include <cstddef>
 
 #include "refusing_source.h"
@@ -75,7 +75,7 @@ TEST(TorchAllocator, ServesEachDeviceFromItsAllocator) {
   EXPECT_EQ(first.source->out, 1000u);
   EXPECT_EQ(second.source->out, 2000u);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(zero) % 512, 0u);
-  // A block goes back to its own, whichever serves then.
+  // A block goes back to the source that gave it, whichever source is in use then.
   ASSERT_OK(fsccl_torch_use(0, &second.table));
   fsccl_torch_free(zero, 999, 0, nullptr);
   EXPECT_THAT(last_error().text, ::testing::HasSubstr("has 1000 bytes"));

@@ -1,4 +1,4 @@
-// Plans that pools make from recorded steps: several kinds of step are known at once, and the
+// Tests plans that pools make from recorded steps. Several kinds of step are known at once, and the
 // surplus of the first, unplanned round is given back while ranks run at different speeds.
 #include <deque>
 #include <functional>
@@ -21,7 +21,7 @@ void add_unit(Units& units, const Rank& self, fsccl_pool_t pool, fsccl_sharing_t
 
 class Plans : public ::testing::TestWithParam<fsccl_sharing_t> {};
 
-// Unit 2 does not fit where unit 0 was: in the first round it lies above unit 1.
+// Unit 2 does not fit where unit 0 was, so in the first round it lies above unit 1.
 TEST_P(Plans, WhatARecordedStepTookBeyondItsPlanIsGivenBack) {
   constexpr uint64_t kPart = 2u << 20;
   run_ranks(3, [=](Rank& self) {
@@ -45,7 +45,8 @@ TEST_P(Plans, WhatARecordedStepTookBeyondItsPlanIsGivenBack) {
     const uint64_t recorded = pool.stats().reserved_bytes;
     for (int step = 0; step < 3; ++step) overlapping(false);
     const fsccl_pool_stats_t planned = pool.stats();
-    // A part less the pages that the recorded step itself gave back where a slot found no place.
+    // The pool gives back a part, less the pages that the recorded step itself gave back where a
+    // slot found no place.
     EXPECT_LE(recorded - planned.reserved_bytes, hosts ? kPart : 0) << "rank " << self.rank;
     EXPECT_GE(recorded - planned.reserved_bytes, hosts ? kPart / 2 : 0) << "rank " << self.rank;
     overlapping(true);  // takes again what was given back

@@ -45,7 +45,7 @@ class Folder {
 struct Use {
   uint64_t live = 0, peak = 0, allocations = 0, frees = 0, allocated = 0;
 };
-// by kind, unit, stream
+// The key is kind, unit and stream.
 using Uses = std::map<std::tuple<std::string, std::string, const void*>, Use>;
 
 Uses uses_of(fsccl_pool_t pool) {
@@ -111,7 +111,8 @@ std::map<std::string, uint64_t> check_snapshot(const Json& snapshot,
   return live;
 }
 
-// Each give-back is of what was taken at that address, and what is left is what the snapshot has.
+// Checks that each event of giving back is of memory that was taken at that address, and that the
+// rest is what the snapshot has.
 void check_traces(const Json& snapshot) {
   std::map<uint64_t, std::pair<uint64_t, std::string>> open;
   for (const Json& event : snapshot.at("device_traces").at(0)) {
@@ -223,7 +224,7 @@ TEST(PoolSnapshot, SaysWhatThePoolHoldsAndDid) {
     EXPECT_EQ(live.at("block"), 5056u);
     EXPECT_EQ(live.count("unit unit 1, shards"), 1u);
 
-    // Addresses are this process's.
+    // Addresses in the snapshot are those of this process.
     fsccl_view_t view{};
     ASSERT_OK(fsccl_unit_param(unit.get(), 0, &view));
     const auto at = reinterpret_cast<uint64_t>(view.data);
@@ -252,7 +253,7 @@ TEST(PoolSnapshot, SaysWhatThePoolHoldsAndDid) {
     EXPECT_EQ(planned, stats.planned_bytes);
     EXPECT_EQ(bound, stats.plan_bound_bytes);
 
-    // A file that is there is replaced as a whole, and nothing is left beside it.
+    // An existing file is replaced as a whole, and nothing is left beside it.
     unit.reshard();
     EXPECT_EQ(check_snapshot(snapshot_of(pool.get(), path), pool.stats(), self.rank == 0)
                   .count("unit unit 1, parameters"),
@@ -262,8 +263,8 @@ TEST(PoolSnapshot, SaysWhatThePoolHoldsAndDid) {
   EXPECT_EQ(folder.files(), 3u);
 }
 
-// While the program goes on, with steps that differ, so that plans come and go. The thread
-// sanitizer says what this is about.
+// Another thread takes snapshots while the program goes on with steps that differ, so that plans
+// come and go. The thread sanitizer reports a data race here.
 TEST(PoolSnapshot, IsTakenByAnyThread) {
   const Settings settings{{"FSCCL_POOL_HISTORY", "100"}};
   const Folder folder;
@@ -301,7 +302,7 @@ TEST(PoolSnapshot, KeepsTheLastEventsOnly) {
       ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
     }
     const Json snapshot = snapshot_of(pool.get(), folder.path("a"));
-    // 4 taken, 4 given back, of which each is two
+    // The events are 4 of taking and 4 of giving back, which count twice.
     EXPECT_EQ(snapshot.at("device_traces").at(0).size(), 12u);
     EXPECT_EQ(snapshot.at("fsccl").at("events_lost"), 33);  // and one growth
   });
@@ -353,8 +354,8 @@ TEST(PoolSnapshot, NamesThePathThatItCannotWrite) {
   });
 }
 
-// Replays the log of each rank: what is given back was taken, with its size; at the end nothing is
-// left.
+// Replays the log of each rank: every block that is given back was taken, with its size, and at the
+// end nothing is left.
 TEST(PoolLog, CanBeReplayed) {
   const Folder folder;
   const std::string pattern = folder.path("log.%r.csv");

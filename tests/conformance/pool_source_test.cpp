@@ -1,5 +1,5 @@
-// Pools over a source of the program's: adaptors see and refuse the growth of the library's own
-// arena, on each rank; and memory from outside carries units, where it can.
+// Tests pools over a source of the program's. Adaptors see and refuse the growth of the library's
+// own arena, on each rank, and memory from outside carries units if it can be shared.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -34,7 +34,7 @@ fsccl_pool_t make_pool(fsccl_comm_t comm, const fsccl_allocator_t& source,
   return pool;
 }
 
-// Two steps of a unit with shared slots and one with private ones.
+// Runs two steps of a unit with shared slots and one with private ones.
 void train(fsccl_comm_t comm, fsccl_pool_t pool) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE}) {
     UnitCase c = simple_unit({{900, 40}, {5}, {7, 3}});
@@ -138,8 +138,8 @@ TEST(PoolSource, OnFailureMayFreeOfThePoolItself) {
   ASSERT_OK(fsccl_comm_destroy(comm));
 }
 
-// One rank's source refuses a slot that all take: all have the error, as with a shortage of its
-// machine, and go on without the slot.
+// One rank's source refuses a slot that all ranks take. All get the error, as with a shortage of
+// that rank's machine, and go on without the slot.
 TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
   run_ranks(3, [](Rank& self) {
     fsccl_allocator_t host, limit;
@@ -169,7 +169,7 @@ TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
   });
 }
 
-// Files from outside, of which the first rank of the host is asked for one.
+// The source has files from outside. The first rank of the host is asked for one.
 TEST(PoolSource, OutsideMemoryThatIsShared) {
   for (const int ranks : {1, 3}) {
     outside_source_t source;
@@ -269,8 +269,8 @@ TEST(PoolSource, APoolStandsOnAnother) {
   EXPECT_OK(blocks.destroy(blocks.context));
 }
 
-// Every rank learns of a source that cannot be, with its own words or those of the rank that has
-// them; nobody waits.
+// A source that cannot be used is an error on every rank, in the rank's own words or in those of
+// the rank that has the source, and nobody waits.
 TEST(PoolSource, SourcesThatCannotBe) {
   outside_source_t source;
   fsccl_allocator_t outside;

@@ -1,6 +1,6 @@
-// Random calls with random, mostly wrong, arguments: every one returns a status that the header
-// names, nothing crashes, nothing hangs, and what is alive afterwards still works. One rank, so
-// that every call ends by itself; two ranks for sequences that are valid.
+// Makes random calls with random, mostly wrong, arguments. Every call returns a status that the
+// header names, nothing crashes, nothing hangs, and objects that are alive afterwards still work.
+// There is one rank, so that every call ends by itself, and two ranks for sequences that are valid.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -45,7 +45,7 @@ class Monkey {
   const std::map<int, int>& counts() const { return counts_; }
 
  private:
-  // Mostly a live one, sometimes an old one, one of another kind, or nonsense.
+  // Returns mostly a live handle, sometimes an old one, one of another kind, or nonsense.
   template <class Handle, class List>
   Handle pick(const List& live) {
     const uint64_t kind = random_.below(20);
@@ -363,7 +363,7 @@ class Calls : public ::testing::TestWithParam<int> {};
 TEST_P(Calls, RandomOnes) {
   Monkey monkey(static_cast<uint64_t>(GetParam()));
   for (int i = 0; i < 50'000 && !HasFailure(); ++i) monkey.call();
-  // It must have done something: the greater part of these calls succeeds.
+  // The test is only useful if the greater part of these calls succeeds.
   EXPECT_GT(monkey.counts().at(FSCCL_OK), 5'000);
   for (const fsccl_status_t code : {FSCCL_ERR_INVALID_ARGUMENT, FSCCL_ERR_INVALID_HANDLE,
                                     FSCCL_ERR_INVALID_STATE, FSCCL_ERR_NOT_AVAILABLE})
@@ -378,8 +378,8 @@ TEST_P(Calls, RandomOnes) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Calls, ::testing::Range(1, 4));
 
-// Valid sequences on two ranks that the generator chooses, in which one rank makes wrong calls in
-// between: they are refused and disturb nothing.
+// Two ranks make valid sequences of calls that the generator chooses. One rank makes wrong calls in
+// between, which are refused and disturb nothing.
 TEST(Calls2, WrongCallsBetweenRightOnes) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);

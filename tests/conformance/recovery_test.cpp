@@ -1,5 +1,5 @@
-// Failures in the middle of things: everything that waits ends, everything can be destroyed, and
-// what did not fail goes on.
+// Tests failures in the middle of calls: all waits end, all objects can be destroyed, and
+// everything that did not fail goes on.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,8 +17,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Operations of all kinds run on a child until some thread aborts it; then all of it is destroyed,
-// and the parent and its pool, in which the child's units lived, work as before.
+// Operations of all kinds run on a child communicator until some thread aborts it, and then it is
+// destroyed. The parent and its pool, in which the child's units lived, work as before.
 TEST(Recovery, AbortAtAnyMoment) {
   run_ranks(3, [](Rank& self) {
     const PoolScope whole(self.comm);
@@ -29,7 +29,7 @@ TEST(Recovery, AbortAtAnyMoment) {
       ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
       const Rank inside{self.rank, self.ranks, child};
       const bool aborts = random.below(3) == static_cast<uint64_t>(self.rank);
-      // outlive the communicator: peers may be reading them
+      // The buffers outlive the communicator, because peers may be reading them.
       std::vector<std::unique_ptr<Collective>> collectives;
       {
         UnitCase c = simple_unit({{64, 16}});
@@ -94,8 +94,7 @@ TEST(Recovery, AbortAtAnyMoment) {
   });
 }
 
-// The service thread waits for a slot to be given back when the communicator is aborted and the
-// pool goes.
+// The service thread waits for a slot when the communicator is aborted and the pool is destroyed.
 TEST(Recovery, PoolDestroyedWhileTheLibraryWaitedInIt) {
   run_ranks(2, [](Rank& self) {
     static std::atomic<int> turn;
@@ -113,7 +112,7 @@ TEST(Recovery, PoolDestroyedWhileTheLibraryWaitedInIt) {
         if (self.rank == 0) {
           first.reshard();
           fsccl_work_t work = nullptr;
-          // rank 1 holds the slot
+          // Rank 1 holds the slot.
           EXPECT_EQ(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, nullptr, &work),
                     FSCCL_IN_PROGRESS);
           for (int i = 0; i < 100 * round; ++i) std::this_thread::yield();
@@ -157,7 +156,7 @@ TEST(Recovery, ASlotThatIsNotGivenBackIsADeadlineThatNamesTheHolder) {
             {.timeout_ms = 300, .abort_at_end = true});
 }
 
-// Several ranks missing: all are named; the others' error has the same text.
+// If several ranks are missing, all are named, and the others' errors have the same text.
 TEST(Recovery, ADeadlineNamesAllWhoAreMissing) {
   std::atomic<int> waiting{2};
   run_ranks(4,
@@ -177,7 +176,7 @@ TEST(Recovery, ADeadlineNamesAllWhoAreMissing) {
             {.timeout_ms = 300, .name = "the job"});
 }
 
-// Creation fails for all when one rank never comes, and says how many came.
+// If one rank never comes, creation fails on all, and the error says how many came.
 TEST(Recovery, CreationHasADeadline) {
   fsccl_unique_id_t id;
   ASSERT_OK(fsccl_unique_id_create(&id));
@@ -222,7 +221,7 @@ TEST(Recovery, NonblockingCreation) {
   EXPECT_OK(fsccl_barrier(comms[0], nullptr, nullptr));
   other.join();
   for (const fsccl_comm_t comm : comms) EXPECT_OK(fsccl_comm_destroy(comm));
-  // One that fails, and one that is destroyed while it is being made.
+  // One communicator fails, and one is destroyed while it is being made.
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   ASSERT_OK(fsccl_unique_id_create(&id));
   config.unique_id = &id;
@@ -242,7 +241,7 @@ TEST(Recovery, NonblockingCreation) {
   EXPECT_OK(fsccl_comm_destroy(lonely));
 }
 
-// A call that comes just as the communicator becomes ready runs, or fails.
+// A call that comes just as the communicator becomes ready either runs or fails.
 TEST(Recovery, NoCallSaysThatItRanBeforeTheCommunicatorWasReady) {
   for (int round = 0; round < 300; ++round) {
     fsccl_unique_id_t id;
@@ -346,17 +345,17 @@ TEST(Creation, WrongConfigs) {
          FSCCL_ERR_INVALID_ARGUMENT, "INIT");
   refuse([](C c) { c.all_gather = gather_between_threads; }, FSCCL_ERR_INVALID_ARGUMENT,
          "choose one");
-  // all zero: never made by fsccl_unique_id_create
+  // The id is all zero, so fsccl_unique_id_create never made it.
   refuse([](C) {}, FSCCL_ERR_INVALID_ARGUMENT, "id");
   ASSERT_OK(fsccl_unique_id_create(&id));
-  // more than a job can have
+  // The number of ranks exceeds what a job can have.
   refuse([](C c) { c.ranks = 1 << 30; }, FSCCL_ERR_INVALID_ARGUMENT, "1073741824");
   EXPECT_ERROR(fsccl_comm_create(nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "comm is NULL");
   EXPECT_ERROR(fsccl_unique_id_create(nullptr), FSCCL_ERR_INVALID_ARGUMENT, "id is NULL");
 }
 
-// One communicator of a group fails; another's peer comes late. The group is over when that one is,
-// too: its buffers are in use.
+// One communicator of a group fails, and a peer of another one comes late. The group ends only when
+// the other one's operation has ended, too, because that still uses its buffers.
 TEST(Recovery, AGroupEndsWithTheLastOfItsOperations) {
   std::promise<void> ended;
   const std::shared_future<void> group_ended = ended.get_future().share();

@@ -1,6 +1,6 @@
-// fsccl_redistribute(): state that is sharded in one way becomes sharded in another, between ranks
-// of which some hold copies, some other versions, and some nothing. Every byte of what a rank gets
-// is checked, and that nothing else was written.
+// Tests fsccl_redistribute(): state that is sharded in one way becomes sharded in another, between
+// ranks of which some hold copies, some hold other versions, and some hold nothing. Every byte that
+// a rank gets is checked, and that nothing else was written.
 #include <algorithm>
 
 #include "fsccl/insight.h"
@@ -33,7 +33,7 @@ char value_at(size_t buffer, uint64_t byte, uint64_t version) {
   return static_cast<char>(mix(mix(buffer, byte), version));
 }
 
-// The old and new buffers of a rank, in memory of its own with guards at both ends.
+// The old and new buffers of a rank, in memory of the test with guards at both ends.
 class State {
  public:
   State(Case c, int holds, int takes, uint64_t version) : case_(std::move(c)), takes_(takes) {
@@ -131,7 +131,7 @@ Case random_case(Random& random, int ranks) {
   return c;
 }
 
-// Deals out the shards, as all ranks know it: each shard to at least one rank.
+// Deals out the shards in a way that all ranks know: each shard goes to at least one rank.
 std::vector<int> deal_out(Random& random, int ranks, int shards) {
   std::vector<int> dealt(static_cast<size_t>(ranks));
   const uint64_t first = random.below(static_cast<uint64_t>(ranks));
@@ -184,7 +184,8 @@ TEST(Redistribute, TheNewestVersionThatIsWhole) {
   versions({9, 9, 10}, 9);
 }
 
-// An exchange in rounds: what is asked of one operation and what the memory allows says how many.
+// The exchange takes rounds, whose number follows from the limit of one operation and from the
+// memory.
 TEST(Redistribute, RoundsKeepToTheLimit) {
   run_ranks(2, [](Rank& self) {
     const auto operations = [&] {
@@ -194,7 +195,7 @@ TEST(Redistribute, RoundsKeepToTheLimit) {
     };
     Case c;
     c.params = {param_of({1 << 14})};
-    // 80 KiB, of which half moves
+    // The buffers have 80 KiB, of which half moves.
     c.buffers = {{0, FSCCL_UINT8, nullptr, nullptr}, {0, FSCCL_FLOAT32, nullptr, nullptr}};
     c.old_shards = c.new_shards = 2;
     for (const uint64_t limit :
@@ -244,7 +245,7 @@ TEST(Redistribute, WhatIsLostIsNamedByAll) {
   });
 }
 
-// Nobody is left waiting, and the communicator works on.
+// A wrong argument leaves no rank waiting, and the communicator still works.
 TEST(Redistribute, WrongArguments) {
   run_ranks(2, [](Rank& self) {
     const bool odd = self.rank == 1;
@@ -294,8 +295,8 @@ TEST(Redistribute, WrongArguments) {
   });
 }
 
-// Blocks that are whole rows are stored as the parameter is; others keep their order from ragged to
-// ragged alone.
+// Blocks that are whole rows are stored as the parameter is. Other blocks keep their order only
+// from ragged to ragged.
 TEST(Redistribute, Blocks) {
   run_ranks(2, [](Rank& self) {
     Case c;

@@ -18,8 +18,8 @@ float from_float16(uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
 }
 
-// To a 16-bit float of so many fraction bits and that least exponent, straight from fp64: one
-// rounding, to nearest even.
+// Rounds `value` once, to nearest even, from fp64 straight to a 16-bit float with this many
+// fraction bits and this least exponent.
 uint16_t to_half(double value, int fraction_bits, int least_exponent) {
   const auto sign = static_cast<uint32_t>(std::signbit(value) ? 0x8000 : 0);
   const uint32_t infinity = 0x8000u - (1u << fraction_bits);
@@ -247,7 +247,7 @@ void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, 
       store(place, i, static_cast<uint8_t>(bits & 1));
     } else if (is_float(dtype)) {
       const double unit = static_cast<double>(bits >> 11) * 0x1p-53;
-      // Magnitudes from 2^-6 to 2^6: sums depend on their order.
+      // Magnitudes go from 2^-6 to 2^6, so that sums depend on their order.
       const double value =
           tame ? 0.5 + unit : (unit * 2 - 1) * std::ldexp(1.0, static_cast<int>(bits & 7) * 2 - 6);
       store_float(dtype, place, i,

@@ -23,17 +23,17 @@ inline bool is_fp8(fsccl_dtype_t dtype) {
 const char* name_of(fsccl_dtype_t dtype);
 const char* name_of(fsccl_op_kind_t kind);
 
-// One value of a floating dtype at `place`, element `index`.
+// Returns the value of a floating dtype at `place`, element `index`.
 double load_float(fsccl_dtype_t dtype, const void* place, size_t index);
 void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);
-// returns the value after storing and loading it
+// Returns the value after storing and loading it.
 double round_to(fsccl_dtype_t dtype, double value);
 
-// dst[i] = reduction over the sources of element i.
+// Sets each dst[i] to the reduction of element i of all sources.
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,
                       size_t count, void* dst);
 
-// How a gradient is finished: multiplied by the scale, then divided by the divisor.
+// The last steps of a gradient, which is multiplied by the scale and then divided by the divisor.
 struct Finish {
   double scale = 1, divisor = 1;
 };
@@ -47,8 +47,8 @@ double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to,
 // Returns whether two elements are equal as the header promises: the same bits, NaN equal to NaN.
 bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index);
 
-// Fills `count` elements with values that depend on everything. `tame`: products of several stay
-// finite.
+// Fills `count` elements with values that depend on all arguments. If `tame`, products of several
+// stay finite.
 void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, bool tame);
 
 }  // namespace fsccl::testing

@@ -1,5 +1,5 @@
-// HSDP: units whose shards are held by several groups of ranks. Two dimensions of communicators
-// made by splits, one pool of all.
+// Tests HSDP: units whose shards are held by several groups of ranks. Splits make two dimensions of
+// communicators, and all ranks share one pool.
 #include <atomic>
 #include <thread>
 
@@ -96,7 +96,8 @@ TEST_P(Replicas, WorksOfBothPhases) {
         unit->write_shards(mesh.group == 0 ? step : 999);
         dawdle(pace);
         ASSERT_GE(fsccl_unit_broadcast_state(unit->get(), 0, nullptr, &works[n++]), 0);
-        // Gathered while the shards may still be arriving: the library must order the two.
+        // The unit is gathered while the shards may still be arriving, and the library must order
+        // the two.
         ASSERT_OK(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr, nullptr));
         unit->check_params(step);
         unit->write_grads(step, self.rank);

@@ -1,6 +1,6 @@
-// Many steps of several units whose slots are taken, given back and taken again while ranks run at
-// different speeds: contents are always those of the right unit and version, addresses are stable,
-// steady steps ask for no memory, and replicas agree.
+// Runs many steps of several units whose slots are taken, given back and taken again while ranks
+// run at different speeds. Contents are always those of the right unit and version, addresses are
+// stable, steady steps ask for no memory, and replicas agree.
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -40,7 +40,7 @@ struct Model {
   std::deque<TestUnit> list;
 };
 
-// One unit after the other, forward and backward. Notes the addresses of the parameters.
+// Runs one unit after the other, forward and backward, and notes the addresses of the parameters.
 std::vector<const void*> plain_step(Model& model, uint64_t step, const Rank& self, Random& pace) {
   std::vector<const void*> addresses;
   for (TestUnit& unit : model.list) {
@@ -143,8 +143,8 @@ TEST_P(Schedule, DeviatingStepsAreServedAndCounted) {
   });
 }
 
-// The next unit is gathered while this one is used; gradients are reduced while the unit before is
-// used: works in flight all the time, and ranks that run apart as far as the library lets them.
+// The next unit is gathered while this one is used, and gradients are reduced while the unit before
+// is used. So works are always in flight, and ranks run as far apart as the library lets them.
 void overlapped_steps(const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing,
                       fsccl_keep_t keep, uint64_t steps) {
   Model model(self, pool, 4, sharing, keep);
@@ -194,8 +194,8 @@ TEST_P(Schedule, PrefetchAndOverlappedReductions) {
       });
 }
 
-// Two units in one slot, as fast as they can be taken and given back: a rank that is ahead must not
-// write what another still reads.
+// Two units use one slot, which is taken and given back as fast as possible. A rank that is ahead
+// must not write what another rank still reads.
 TEST_P(Schedule, SlotsAreNotReusedTooEarly) {
   run_ranks(4, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -268,7 +268,7 @@ TEST(Schedules, WrongOnesAreRefused) {
     EXPECT_ERROR(fsccl_pool_schedule(pool.get(), nullptr, 3), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
     unit.write_shards(1);
     unit.unshard();
-    // not the moment for it, yet harmless
+    // The schedule is declared at an odd moment, which is harmless.
     EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RESHARD, u, 0, 0}}));
     unit.check_params(1);
     unit.reshard();

@@ -1,5 +1,5 @@
-// fsccl_comm_shrink() between ranks that live in one process: after an abort, after a rank has
-// left, with a rank that is late.
+// Tests fsccl_comm_shrink() between ranks in one process: after an abort, after a rank has left,
+// and with a rank that is late.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -13,8 +13,8 @@
 namespace fsccl::testing {
 namespace {
 
-// A communicator that was made by shrinking: its ranks, as the parent numbers them, and that it
-// works: collectives, a pool, a unit.
+// Checks a communicator that was made by shrinking: its ranks, as the parent numbers them, and that
+// collectives, a pool and a unit work on it.
 void check_survivors(fsccl_comm_t comm, int parent_rank, const std::vector<int>& expected) {
   int rank = -1, size = 0;
   ASSERT_OK(fsccl_comm_rank(comm, &rank));
@@ -103,8 +103,8 @@ TEST(Shrink, WhoHasLeftIsLeftOut) {
       });
 }
 
-// Asks again and again, in a hurry, until it is told that this rank alone is missing: at first
-// others may be late as well.
+// Shrinks with a short deadline, again and again, until the error says that rank `late` alone is
+// missing: at first others may be late as well.
 void shrink_until_one_is_late(fsccl_comm_t comm, int late) {
   fsccl_comm_config_t hasty = FSCCL_COMM_CONFIG_INIT;
   hasty.timeout_ms = 100;
@@ -118,13 +118,14 @@ void shrink_until_one_is_late(fsccl_comm_t comm, int late) {
   EXPECT_EQ(shrunk, nullptr);
 }
 
-// No living rank is left behind. A rank that gave up can come back.
+// A living rank is not left out because it is late. Ranks that gave up waiting for it can call
+// again.
 TEST(Shrink, WhoIsLateIsWaitedFor) {
   std::atomic<int> gave_up{0};
   run_ranks(3, [&](Rank& self) {
     fsccl_comm_t child = nullptr, shrunk = nullptr;
     ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
-    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all have it
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all ranks have the child
     EXPECT_OK(fsccl_comm_abort(child));
     if (self.rank != 1) {
       shrink_until_one_is_late(child, 1);
@@ -138,12 +139,13 @@ TEST(Shrink, WhoIsLateIsWaitedFor) {
   });
 }
 
-// The others wait for it, when it gives its part of the split up and lives on in the job.
+// A rank destroys its part of the split and stays in the job. The others, which had waited for it,
+// then go on without it.
 TEST(Shrink, WhoGivesUpAPartIsNotWaitedFor) {
   run_ranks(4, [](Rank& self) {
     fsccl_comm_t part = nullptr, shrunk = nullptr;
     ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &part));
-    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all have it
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all ranks have the part
     EXPECT_OK(fsccl_comm_abort(part));
     if (self.rank != 2) shrink_until_one_is_late(part, 2);
     ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all others have asked

@@ -92,7 +92,8 @@ fsccl_allocator_t SourceStack::put_on(const std::string& adaptor, const fsccl_al
   return table;
 }
 
-// From below: whatever stands on a table keeps alive what it needs of it.
+// Destroys the tables from the lowest one up, because a table keeps alive what it needs of the one
+// below.
 SourceStack::~SourceStack() {
   for (const fsccl_allocator_t& table : tables_)
     EXPECT_OK(table.destroy ? table.destroy(table.context) : FSCCL_OK);

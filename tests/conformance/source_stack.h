@@ -1,6 +1,6 @@
-// A source of memory for tests, by name, with adaptors on it, the lowest first: "host", "pool" (of
-// a communicator of one rank), "outside" (outside_source.c), or "cuda", over the stand-in driver,
-// whose memory this program can touch.
+// A source of memory for tests, chosen by name, with adaptors on it, the lowest first. The sources
+// are "host", "pool" (of a communicator of one rank), "outside" (outside_source.c), and "cuda",
+// over the stand-in driver, whose memory this program can touch.
 #pragma once
 #include <fsccl/allocator.h>
 
@@ -13,7 +13,7 @@
 
 namespace fsccl::testing {
 
-// A path in a folder of its own, which goes with it.
+// A path in a folder of its own, which is removed with the object.
 class TemporaryPath {
  public:
   TemporaryPath();
@@ -57,7 +57,7 @@ class SourceStack {
   std::vector<fsccl_allocator_t> tables_;
 };
 
-// A communicator of one rank.
+// Returns a communicator of one rank.
 fsccl_comm_t alone();
 
 }  // namespace fsccl::testing

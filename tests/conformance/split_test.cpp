@@ -1,5 +1,5 @@
-// Communicators made from others: who is in them, operations on both in turn, and pools of one used
-// on the other.
+// Tests communicators made from others: which ranks are in them, operations on both in turn, and
+// pools of one used on the other.
 #include <numeric>
 
 #include "collective_case.h"
@@ -7,7 +7,7 @@
 namespace fsccl::testing {
 namespace {
 
-// The members' ranks in the parent, in the order of the child.
+// Returns the members' ranks in the parent, in the order of the child.
 std::vector<int> members_of(fsccl_comm_t comm, int parent_rank) {
   int size = 0;
   EXPECT_OK(fsccl_comm_size(comm, &size));
@@ -98,8 +98,8 @@ TEST(Split, OfASplitAndTheParentDestroyedFirst) {
   });
 }
 
-// Operations of parent and children interleave, as works and blocking; buffers come from pools of
-// either.
+// Operations of parent and children interleave, both blocking and with works. Buffers come from
+// pools of either.
 TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
   for (const char* single_copy : {"auto", "off"}) {
     const Settings settings{{"FSCCL_SINGLE_COPY", single_copy},
@@ -138,7 +138,7 @@ TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
   }
 }
 
-// A rank that ends one communicator alone, while it keeps others of the same job.
+// A rank destroys one communicator alone, while it keeps others of the same job.
 TEST(Split, DestroyedChildOfAPeerIsNoticed) {
   run_ranks(2, [](Rank& self) {
     fsccl_comm_t child = nullptr;
@@ -183,8 +183,8 @@ TEST(Split, ManyAfterEachOther) {
   });
 }
 
-// A pool of a child is private memory to the rest of the parent: the library must find another way
-// there.
+// To the rest of the parent a pool of a child is private memory, so the library must move its bytes
+// in another way.
 TEST(Split, PoolOfAChildUsedByTheParent) {
   for (const char* single_copy : {"auto", "off"}) {
     const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}};

@@ -1,6 +1,6 @@
-// Training steps of several units, checked in full: every element of every gathered parameter,
-// every reduced gradient, over layouts, dtypes, sharing and keep policies, uneven and empty shards,
-// tied and frozen parameters, while ranks take different time between their calls.
+// Runs training steps of several units and checks them in full: every element of every gathered
+// parameter and every reduced gradient, over layouts, dtypes, sharing and keep policies, uneven and
+// empty shards, tied and frozen parameters, while ranks take different time between their calls.
 #include <deque>
 
 #include "unit_case.h"

@@ -1,4 +1,4 @@
-// Communicators of some ranks of another, made by those ranks alone.
+// Tests communicators of some ranks of another, made by those ranks alone.
 #include <thread>
 
 #include "collective_case.h"
@@ -22,7 +22,7 @@ Rank rank_in(fsccl_comm_t comm) {
   return self;
 }
 
-// `comm` is that of these ranks of the parent, in this order.
+// Expects that `comm` has these ranks of the parent, in this order.
 void expect_members(fsccl_comm_t comm, int parent_rank, const Ranks& ranks) {
   Ranks found(ranks.size(), -1);
   ASSERT_EQ(rank_in(comm).ranks, static_cast<int>(ranks.size()));
@@ -49,8 +49,8 @@ TEST(Subset, TheListGivesTheOrderAndTheOthersDoNotCall) {
   });
 }
 
-// The two dimensions of a mesh; groups of one dimension have the same tag and are made at the same
-// time.
+// The ranks make the two dimensions of a mesh. Groups of one dimension have the same tag and are
+// made at the same time.
 TEST(Subset, RowsAndColumnsOfAMesh) {
   for (const char* single_copy : {"auto", "off"}) {
     const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}};
@@ -70,7 +70,7 @@ TEST(Subset, RowsAndColumnsOfAMesh) {
   }
 }
 
-// Rank 0 takes part in one after the other, the other ranks come when they like.
+// Rank 0 takes part in one list after the other, while the other ranks come at any time.
 TEST(Subset, OverlappingListsWithTagsOfTheirOwn) {
   run_ranks(4, [](Rank& self) {
     Random random(static_cast<uint64_t>(self.rank));
@@ -187,7 +187,8 @@ TEST(Subset, ListsThatNoCallCanMean) {
   });
 }
 
-// Whoever finds the first rank's list different learns it at once, the first rank at its deadline.
+// A rank whose list differs from the first rank's learns it at once, and the first rank learns it
+// at its deadline.
 TEST(Subset, ListsThatDisagree) {
   for (const Ranks& others : {Ranks{0, 2}, Ranks{0, 1, 2}, Ranks{0, 2, 1}}) {
     run_ranks(3, [&](Rank& self) {
@@ -207,7 +208,7 @@ TEST(Subset, ListsThatDisagree) {
   }
 }
 
-// Messages speak of the ranks of the communicator that the list is of.
+// Messages name ranks by their numbers in the communicator that the list is of.
 TEST(Subset, WhoDoesNotComeIsNamedAsTheCallerKnowsHim) {
   for (const int absent : {2, 3}) {
     run_ranks(4, [&](Rank& self) {
@@ -241,8 +242,8 @@ TEST(Subset, AMemberDoesNotCome) {
   }
 }
 
-// The end of the parent ends the attempts in which ranks wait, whether for the first of the list or
-// as it.
+// An abort of the parent ends the attempts in which ranks wait: the wait of the first rank of a
+// list, and the wait for it.
 TEST(Subset, AbortOfTheParent) {
   run_ranks(3, [](Rank& self) {
     fsccl_comm_t part = nullptr;

@@ -18,14 +18,15 @@ namespace fsccl::testing {
 
 fsccl_error_info_t last_error();
 
-// "FSCCL_ERR_...: text of the last error" of this thread.
+// Returns "FSCCL_ERR_...: " and the text of the last error of this thread.
 std::string explain(fsccl_status_t status);
 
 ::testing::AssertionResult succeeded(fsccl_status_t status);
 #define EXPECT_OK(call) EXPECT_TRUE(::fsccl::testing::succeeded(call))
 #define ASSERT_OK(call) ASSERT_TRUE(::fsccl::testing::succeeded(call))
 
-// The status is `code`, and the last error says so with a text that holds every one of `words`.
+// Expects that the status is `code`, and that the text of the last error holds every one of
+// `words`.
 void expect_error(fsccl_status_t status, fsccl_status_t code,
                   std::initializer_list<const char*> words, const char* file, int line);
 #define EXPECT_ERROR(call, code, ...) \
@@ -46,25 +47,26 @@ struct RanksOptions {
   int64_t timeout_ms = kPatienceMs;
   const char* name = nullptr;
   bool abort_at_end = false;  // operations may be in flight when a body returns
-  // The host of each rank, where there are some; empty: host by host, as evenly as it goes.
+  // The host of each rank. If empty, ranks fill host after host, as evenly as possible.
   std::vector<int> hosts;
 };
 
 // Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
 
-// The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it
-// then.
+// If several hosts are given, run_ranks() runs the ranks as processes on them, by
+// run_ranks_on_hosts() (host_ranks.cpp).
 size_t number_of_hosts();  // 0: none are given
 inline bool hosts_given() { return number_of_hosts() > 0; }
 void run_ranks_on_hosts(int ranks, std::vector<int> hosts,
                         const std::function<void(fsccl_unique_id_t*, int)>& run);
-// In the process of such a rank: the host of each, and its own; else empty, and 0.
+// Returns the host of each rank and that of this one in the process of such a rank; else nothing,
+// and 0.
 const std::vector<int>& host_of_ranks();
 int own_host();
 int64_t bytes_sent();  // by the host of this rank to others; -1: nobody counts them
 
-// Sets variables for the communicators that are created while it lives.
+// Sets variables for the communicators that are created while the object lives.
 class Settings {
  public:
   Settings(std::initializer_list<std::pair<const char*, const char*>> values);
@@ -92,7 +94,7 @@ class Random {
 };
 inline uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x100000001b3u ^ b).next(); }
 
-// A value that C programs can pass and the enum does not have.
+// Returns a value that C programs can pass and the enum does not have.
 template <class Enum>
 Enum wild(int value) {
   Enum result;

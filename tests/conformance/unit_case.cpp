@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kMostUnitReports = 3;
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
-// In [-1, 1), from many bits: rounds differently in every dtype.
+// Returns a value in [-1, 1) with many significant bits, so that it rounds differently in every
+// dtype.
 double value_of(uint64_t seed) {
   return static_cast<double>(static_cast<int64_t>(Random(seed).next()) >> 11) * 0x1p-52;
 }
@@ -151,8 +152,8 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
   for (size_t i = 0; i < c.params.size(); ++i) {
     const UnitCase::Param& given = c.params[i];
     fsccl_param_t param = param_of(given);
-    // The memory is as large as the whole: which part of it is this rank's is what the library says
-    // later.
+    // The memory is as large as the whole, because the library says only later which part of it is
+    // this rank's.
     if (given.own_shard)
       param.shard =
           (shard_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(given.dtype) + 8))
@@ -375,8 +376,9 @@ void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
       << explain(status) << describe(case_);
 }
 
-// Where ranks are on several hosts, the sum is over those of each host and then over hosts; or it
-// is in rank order. `of_rank`: the host of each contributor; empty: one.
+// If ranks are on several hosts, the sum is made over those of each host and then over hosts,
+// unless settings ask for rank order. `of_rank` is the host of each contributor, and empty for one
+// host.
 double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one,
                          const std::vector<int>& ranks, const std::vector<int>& of_rank,
                          const Finish& finish, const double* accumulate) const {
@@ -418,7 +420,7 @@ void TestUnit::check_sharded_grads(const std::vector<Reduction>& history,
     ASSERT_EQ(view.dtype, case_.grad);
     EXPECT_EQ(view.data == nullptr, view.count == 0);
     for (uint64_t k = 0; k < view.count; ++k) {
-      // First each group of ranks, one reduction after the other, then over the groups.
+      // Each group of ranks is summed first, one reduction after the other, and then the groups.
       std::vector<double> sums;
       for (const auto& ranks : replicas) {
         double value = 0;

@@ -43,7 +43,7 @@ UnitCase random_unit(Random& random, int64_t most_elements = 600);
 
 class TestUnit {
  public:
-  // `replicas`: HSDP's communicator, or null.
+  // `replicas` is HSDP's communicator, or null.
   TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
            fsccl_comm_t replicas = nullptr);
   ~TestUnit();
@@ -66,8 +66,8 @@ class TestUnit {
   void reshard();
   const void* address(size_t i);  // address of param(i), for stability
 
-  // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what
-  // reduce_grads takes).
+  // Writes gradients of `step` into grad(i), or into memory of the test, in which case `pointers`
+  // is what reduce_grads takes.
   void write_grads(uint64_t step, int contributor);
   void write_grad(size_t i, uint64_t step, int contributor);
   const void* const* own_grads(uint64_t step, int contributor);

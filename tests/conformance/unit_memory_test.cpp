@@ -1,5 +1,5 @@
-// Where the memory of a unit is: slots that may be written to, shards and sharded gradients that
-// move.
+// Tests where the memory of a unit lies: slots that may be written to, and shards and sharded
+// gradients that move.
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -85,7 +85,7 @@ TEST(Unit, CopyOnWriteKeepsWritesToOneRankAndOneTenancy) {
       UnitCase c = simple_unit({{90, 40}, {5}, {4000}});
       c.sharing = FSCCL_SHARING_COPY_ON_WRITE;
       c.keep = keep;
-      // the second unit takes the slot that the first left unsharded and written
+      // The second unit takes the slot that the first one left unsharded and written.
       for (int life = 0; life < 2; ++life) {
         TestUnit unit(c, self.comm, pool.get());
         for (uint64_t round = 1; round <= 4; ++round) {

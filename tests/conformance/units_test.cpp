@@ -1,5 +1,5 @@
-// Units: everything a step does to one unit, over layouts, dtypes, sharing, keeping, odd shapes and
-// ways to own memory.
+// Tests units: everything that a step does to one unit, over layouts, dtypes, sharing, keeping, odd
+// shapes and ways to own memory.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -9,7 +9,7 @@
 namespace fsccl::testing {
 namespace {
 
-// A few steps of one unit, all of it checked.
+// Runs a few steps of one unit and checks everything.
 void train(const UnitCase& c, const Rank& self, fsccl_pool_t pool) {
   TestUnit unit(c, self.comm, pool);
   if (::testing::Test::HasFailure()) return;
@@ -100,8 +100,8 @@ TEST_P(Units, LargeEnoughToStream) {
   });
 }
 
-// A rank may write to its private slot as soon as the slot is there: the others have what they need
-// of it. The slot has so much that they could be late.
+// A rank may write to its private slot as soon as the slot is there, because the others have read
+// what they need from it. The slot is so large that they could be late.
 TEST_P(Units, WhatARankWritesToAPrivateSlotStaysThere) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -289,7 +289,7 @@ TEST(Unit, ReportsInfiniteAndNaNGradients) {
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         config.result = &result;
         unit.reduce(&config);
-        // element 3 is rank 0's
+        // Rank 0 holds element 3.
         EXPECT_EQ(result.finite, self.rank == 0 && bad != 0 ? 0 : 1) << name_of(grad) << " " << bad;
       }
   });
@@ -366,7 +366,7 @@ TEST(Unit, TellsWhenEachShardIsReady) {
     });
 }
 
-// Each function says what is wrong with the moment.
+// The error of each function says why the call comes at the wrong moment.
 TEST(Unit, CallsAtTheWrongMoment) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -446,7 +446,8 @@ TEST(Unit, AsyncUnshardAndReduce) {
   });
 }
 
-// Between submission and completion nothing may be used or destroyed, and the library says so.
+// Between submission and completion the operation's objects may not be used or destroyed, and the
+// library refuses such calls.
 TEST(Unit, OperationsInFlightAreGuarded) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -486,7 +487,7 @@ TEST(Unit, OperationsInFlightAreGuarded) {
   });
 }
 
-// A unit on half of the ranks, in a pool of all of them.
+// The unit is on half of the ranks, in a pool of all of them.
 TEST(Unit, OnASplitWithAPoolOfTheParent) {
   run_ranks(4, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -500,7 +501,7 @@ TEST(Unit, OnASplitWithAPoolOfTheParent) {
   });
 }
 
-// Where there are hosts, ranks lie on them in any order, and not as many on each.
+// If there are several hosts, ranks lie on them in any order, and not the same number on each.
 TEST(Unit, OnHostsOfAnyShape) {
   for (const std::vector<int>& hosts :
        {std::vector<int>{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 1, 1}, {0, 1, 1, 0, 1}})
