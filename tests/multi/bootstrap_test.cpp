@@ -1,4 +1,4 @@
-// The bootstrap with real processes: launch environments, secrets, and deaths.
+// Tests the bootstrap with real processes: launch environments, secrets, and deaths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -28,7 +28,7 @@ constexpr int64_t kPatienceMs = 40'000;  // for what must succeed
 // -------------------------------------------------------------------------------------------------
 // roles
 
-// The time until this rank gives up; a test that wants to see it shortens it.
+// Returns the deadline of this rank, which a test can shorten to see it pass.
 Deadline own_deadline() {
   const char* const text = std::getenv("TEST_TIMEOUT_MS");
   return Deadline::in_ms(text ? std::atoi(text) : kPatienceMs);
@@ -104,8 +104,8 @@ int wait_for_loss(const Child& child) {
 // -------------------------------------------------------------------------------------------------
 // helpers
 
-// Each test has its own name for the job, or its processes could meet those of another. Below the
-// ports that systems give to connections; ranks meet at the next one.
+// Gives each test its own name for the job, so that its processes do not meet those of another
+// test. The port lies below those that systems give to connections; ranks meet at the next one.
 std::string unique_port() {
   static int next = 0;
   return std::to_string(22000 + (getpid() * 16 + next++) % 5000 * 2);
@@ -118,7 +118,7 @@ Variables torchrun(int rank, int ranks, const std::string& port) {
           {"TORCHELASTIC_RUN_ID", "test"}};
 }
 
-// Every rank on a host of its own, as far as it can see.
+// Returns variables by which every rank seems to be on a host of its own.
 Variables own_host(int rank, int ranks, const std::string& port) {
   Variables variables = torchrun(rank, ranks, port);
   variables[3] = {"LOCAL_WORLD_SIZE", "1"};
@@ -126,7 +126,7 @@ Variables own_host(int rank, int ranks, const std::string& port) {
   return variables;
 }
 
-// The variables that a script sets for each rank that no launcher has started.
+// Returns the variables that a script sets for each rank if no launcher starts them.
 Variables by_hand(int rank, int ranks, const std::string& port, const std::string& address) {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", std::to_string(ranks)},
@@ -134,7 +134,7 @@ Variables by_hand(int rank, int ranks, const std::string& port, const std::strin
           {"MASTER_PORT", port}};
 }
 
-// The words by which a user may name this host, as far as this system knows them.
+// Returns the words by which a user may name this host, as far as this system knows them.
 std::vector<std::string> names_of_this_host() {
   std::vector<std::string> names = {"localhost", "127.0.0.1",        "LOCALHOST",
                                     "127.1",     "0.0.0.0",          "::1",
@@ -174,7 +174,7 @@ TEST_P(ById, ProcessesJoinAndExchange) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// A rank that does not understand its environment does not come, and the others need not wait for
+// A rank that does not understand its environment does not join, and the others need not wait for
 // it.
 TEST(Settings, OneRanksWrongVariableIsTheErrorOfAll) {
   fsccl_unique_id_t id;
@@ -233,9 +233,9 @@ TEST(Environment, RankZeroComesLast) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// Two jobs of one name, or one job in which two processes have rank 0: the process that came second
-// sees that the name is taken, and by which process, and all ranks hear of it long before the
-// deadline.
+// There are two jobs of one name, or one job in which two processes have rank 0. The process that
+// came second sees that the name is taken, and by which process, and all ranks hear of it long
+// before the deadline.
 TEST(Environment, AnotherJobOfTheSameNameIsAnError) {
   const std::string port = unique_port();
   Processes processes;
@@ -265,7 +265,7 @@ TEST(Environment, RanksMayNameTheHostOfRankZeroDifferently) {
   const auto count = static_cast<int>(names.size());
   ASSERT_GE(count, 4);
   for (const bool insecure : {false, true}) {
-    // each is in turn what rank 0 says
+    // Each of them is rank 0's value in one turn.
     for (int turn = 0; turn < count; turn += insecure ? 2 : 1) {
       const std::string port = unique_port();
       Processes processes;
@@ -292,7 +292,7 @@ TEST(Environment, JobsWithOtherPortsDoNotMix) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// A rank that takes the others for ranks of other hosts does not come without a secret, and they
+// A rank that takes the others for ranks of other hosts does not join without a secret, and they
 // need not wait for it.
 TEST(Environment, AWrongLocalWorldSizeIsNamed) {
   for (const int wrong : {0, 2}) {
@@ -393,7 +393,7 @@ TEST(Deaths, ARankThatNeverComesIsNamed) {
     EXPECT_THAT(processes.output(rank), HasSubstr("missing: 4")) << processes.report();
 }
 
-// Another program has the port.
+// Another program listens at the port of the job.
 TEST(Environment, AStrangerWhereTheRanksMeetIsNamed) {
   const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};

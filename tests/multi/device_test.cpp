@@ -1,6 +1,6 @@
-// Units on GPUs between processes, over the stand-in for CUDA's driver: what happens to the others
-// when a rank dies, is stopped, or runs another program. Whatever it is, their streams end, and the
-// next call says who and why.
+// Tests units on GPUs between processes, over the stand-in for CUDA's driver: what happens to the
+// others when a rank dies, is stopped, or runs another program. In every case their streams end,
+// and the next call says which rank it was and why.
 #include <dlfcn.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
@@ -54,7 +54,7 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
     const fsccl_status_t made = fsccl_unit_create(&unit, &param, 1, &world->units.emplace_back());
     if (made == FSCCL_ERR_NOT_AVAILABLE) std::exit(kNoKernels);
     CHECK_OK(made);
-    // the pool grows
+    // This call makes the pool grow.
     CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, world->stream, nullptr));
     CHECK_OK(fsccl_unit_reshard(world->units.back(), world->stream));
   }
@@ -62,7 +62,7 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
   return 0;
 }
 
-// On the communicator from the environment.
+// Makes the communicator from the environment, and the objects on it.
 int begin(const Child& child, size_t units, World* world) {
   fsccl_comm_t comm = nullptr;
   CHECK_OK(fsccl_comm_create(nullptr, &comm));
@@ -98,7 +98,7 @@ int survive(const Child& child) {
   for (;;) pause();
 }
 
-// Is in the middle of a gather, as far as the others can see, for ever: its stream does not get
+// Stays in the middle of a gather for ever, as the others see it, because its stream does not get
 // there.
 int stuck(const Child& child) {
   World world;
@@ -142,8 +142,8 @@ int train(const Child& child) {
   return end(world);
 }
 
-// Sums over all ranks, and once more, which rank 1 is killed before; then over those that are left,
-// whose units gather as well.
+// Sums over all ranks, then once more, before which rank 1 is killed, and then over the ranks that
+// are left, whose units gather as well.
 int shrink(const Child& child) {
   World before, after;
   if (begin(child, 1, &before)) return 1;
@@ -185,7 +185,7 @@ int shrink(const Child& child) {
   return end(after) || end(before);
 }
 
-// HSDP as clusters have it: two hosts of two ranks, sharded over the ranks of a host and replicated
+// Runs HSDP as clusters do: two hosts of two ranks, sharded over the ranks of a host and replicated
 // between hosts.
 int replicate(const Child& child) {
   World world;
@@ -248,7 +248,7 @@ int replicate(const Child& child) {
   return 0;
 }
 
-// Ranks 0 and 1 gather two units in another order.
+// Ranks 0 and 1 gather two units in different orders.
 int disagree(const Child& child) {
   World world;
   if (begin(child, 2, &world)) return 1;
@@ -257,14 +257,15 @@ int disagree(const Child& child) {
                              world.stream, nullptr);
   world.gpu->synchronize(world.stream);
   fsccl_view_t view{};
-  // The call of the rank that was here first: the other rank may have been refused already.
+  // The call that is checked is that of the rank that came first, because the other rank may have
+  // been refused already.
   const fsccl_status_t status =
       fsccl_unit_param(world.units[static_cast<size_t>(child.rank)], 0, &view);
   std::printf("says %s: %s\n", fsccl_status_string(status), last_error().text);
   return 0;
 }
 
-// Gathers, and aborts what the other rank, which does nothing, will never join.
+// Gathers, and aborts the gather, which the other rank will never join.
 int abort_it(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
@@ -314,7 +315,7 @@ TEST_P(DeviceProcesses, Train) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// Ranks of different hosts do not reach each other's slots: units go by what moves collectives.
+// Ranks of different hosts do not reach each other's slots, so units go by what moves collectives.
 class DeviceHosts : public DeviceProcesses {
  protected:
   void SetUp() override {
@@ -336,8 +337,8 @@ class DeviceHosts : public DeviceProcesses {
   }
 };
 
-// A rank of two hosts, half of the ranks on each. NCCL takes them for two hosts as well, whatever
-// GPUs they share. Null: the library chooses.
+// Returns the variables of a rank on two hosts, with half of the ranks on each. NCCL takes them for
+// two hosts as well, whatever GPUs they share. If `transport` is null, the library chooses.
 Variables on_host_of(int rank, int ranks, int port, const char* gpus, const char* transport) {
   Variables variables = on_gpus(rank, ranks, port, gpus);
   const int here = ranks / 2;
@@ -360,8 +361,8 @@ TEST_P(DeviceHosts, Train) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// NCCL is not asked for by name: shard ranks that share a GPU on a host move peer to peer, and NCCL
-// takes no two of them.
+// The test does not ask for NCCL by name. Shard ranks that share a GPU on a host move bytes peer to
+// peer, and NCCL refuses two ranks on one GPU.
 TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
   Processes processes;
   const bool by_nccl = std::string(GetParam()) == "nccl";
@@ -392,8 +393,8 @@ TEST_P(DeviceHosts, WhoIsLeftGoesOn) {
 INSTANTIATE_TEST_SUITE_P(By, DeviceHosts, ::testing::Values("nccl", "ucx", "staged"),
                          [](const auto& by) { return std::string(by.param); });
 
-// Without NCCL_HOSTID the hosts are one to NCCL, which refuses ranks that share a GPU; and there is
-// no RDMA for UCX.
+// Without NCCL_HOSTID NCCL takes the hosts for one and refuses ranks that share a GPU, and UCX has
+// no RDMA. So the bytes are staged.
 TEST(DeviceReplicas, WhatNeitherNcclNorUcxTakesIsStaged) {
   if (!Gpu::there()) GTEST_SKIP() << "no GPU and no stand-in for CUDA's driver";
   Processes processes;

@@ -1,5 +1,5 @@
-// Failures of processes through the public header: a process is killed, leaves, forks, or ends
-// badly; the others learn which rank it was, and nothing is left behind.
+// Tests failures of processes through the public header: a process is killed, leaves, forks, or
+// ends badly; the others learn which rank it was, and nothing is left behind.
 #include <dirent.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
@@ -43,7 +43,7 @@ int waiter(const Child&) {
   return destroyed == FSCCL_OK && status == FSCCL_ERR_PEER_DEAD ? 0 : 5;
 }
 
-// Joins, and then does not come any more.
+// Joins, and then makes no further call.
 int sleeper(const Child&) {
   fsccl_comm_t comm = join();
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
@@ -51,7 +51,7 @@ int sleeper(const Child&) {
   while (true) pause();
 }
 
-// Its connections are also those of a process that outlives it.
+// Shares its connections with a child that outlives it.
 int sharer(const Child&) {
   const fsccl_comm_t comm = join();
   const long heir = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
@@ -64,8 +64,8 @@ int sharer(const Child&) {
   while (true) pause();
 }
 
-// Rank 0 sees how the others end, none of which destroys its communicator. They wait until all are
-// through the barrier: a rank may be earlier than others, whose part in it its death would end.
+// Rank 0 sees how the others end, none of which destroys its communicator. They wait until all have
+// completed the barrier, because the death of an early rank would end the barrier for the others.
 int ender(const Child& self) {
   sigset_t go;
   sigemptyset(&go);
@@ -89,7 +89,7 @@ int ender(const Child& self) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 9;
 }
 
-// Makes a communicator of ranks 1 to 3, one of which does not come any more.
+// Makes a communicator of ranks 1 to 3, one of which makes no further call.
 int divider(const Child& self) {
   fsccl_comm_t comm = join(), part = nullptr;
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
@@ -105,7 +105,7 @@ int divider(const Child& self) {
   return status == FSCCL_ERR_PEER_DEAD && !part && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 6;
 }
 
-// Makes one pool after the other, until that fails, and then ends badly.
+// Makes one pool after the other, until that fails, and then ends without destroying anything.
 int pool_maker(const Child&) {
   fsccl_comm_t comm = join();
   fsccl_status_t status = FSCCL_OK;
@@ -121,7 +121,7 @@ int pool_maker(const Child&) {
   exit(3);
 }
 
-// Ends without a word, with a pool, a unit and memory in use.
+// Exits without destroying the pool, the unit and the memory that it uses.
 int careless(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
@@ -136,8 +136,8 @@ int careless(const Child& self) {
   exit(0);
 }
 
-// Goes backward through a unit by parameter, in the middle of which rank 1 is gone: the others are
-// told, and can give all back.
+// Runs backward through a unit by parameter. Rank 1 ends in the middle of it; the others get an
+// error, and can give all back.
 int backward(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
@@ -185,13 +185,13 @@ int forker(const Child&) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 7;
 }
 
-// Has something set that others have not.
+// Has a setting that differs from the others'.
 int stranger(const Child&) {
   fsccl_comm_t comm = nullptr;
   return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
 }
 
-// The user may start no thread. Root may always, so that it becomes somebody else.
+// Runs as a user who may start no thread. Root may always, so the process becomes another user.
 int threadless(const Child&) {
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   fsccl_unique_id_t id;
@@ -242,7 +242,7 @@ TEST(Failures, AKilledRankIsNamed) {
   }
 }
 
-// Its links do not end, and its silence would be long.
+// The rank's connections do not end, and its silence alone would be noticed late.
 TEST(Failures, AKilledRankIsKnownBeforeItsConnectionsEnd) {
   const long none = syscall(SYS_pidfd_open, gettid(), O_EXCL);  // PIDFD_THREAD
   if (none < 0) GTEST_SKIP() << "the end of a thread can be seen from Linux 6.9 on";
@@ -349,8 +349,8 @@ TEST(Failures, AllKilledLeaveNothing) {
   EXPECT_EQ(shared_memory_files(), before);
 }
 
-// Few ranks all tell each other; many, over a transport that sends messages, do it in log steps
-// first.
+// Few ranks all exchange their settings directly. Many ranks over a transport that sends messages
+// first exchange them in log steps.
 TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
   int port = 20400;
   for (const auto& [transport, ranks] : std::map<std::string, int>{{"shm", 3}, {"tcp", 11}})

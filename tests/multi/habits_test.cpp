@@ -1,4 +1,4 @@
-// Programs that do things with their own process, beside a job: closed standard streams, a limit of
+// Tests programs that change their own process beside a job: closed standard streams, a limit of
 // file sizes, an end of main() that is not the end of the process, and outputs that are no files.
 #include <fcntl.h>
 #include <fsccl/fsccl.h>
@@ -87,7 +87,7 @@ bool sums(fsccl_comm_t comm, int ranks) {
                      [&](float value) { return value == static_cast<float>(ranks); });
 }
 
-// A unit whose parameters all are `value`, gathered: in shared memory of the pool.
+// Gathers a unit whose parameters all are `value`, in shared memory of the pool.
 bool gathers(fsccl_comm_t comm, float value) {
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
@@ -117,9 +117,9 @@ bool gathers(fsccl_comm_t comm, float value) {
          fsccl_pool_destroy(pool) >= 0;
 }
 
-// All of it, with a line of the log at each step, while the streams are closed: before the job
-// begins, or once it has joined. Its exit code says where it went wrong, because nothing can be
-// printed.
+// Runs a job while the streams are closed, either before it begins or once it has joined, and
+// writes a line of the log at each step. Its exit code says where it failed, because it cannot
+// print.
 int runs_without_streams(const Child& self) {
   if (!number_of("LATER")) close_streams();
   fsccl_comm_t comm = join();
@@ -134,7 +134,7 @@ int runs_without_streams(const Child& self) {
     if (!streams_as_before()) return 7;
   }
   if (fsccl_barrier(comm, nullptr, nullptr) < 0 || fsccl_comm_destroy(comm) < 0) return 8;
-  // Without a library of others the numbers are free again.
+  // If no other library keeps them open, the numbers are free again.
   for (int fd = 0; fd < 3 && std::string(std::getenv("FSCCL_TRANSPORT")) != "ucx"; fd++)
     if ((number_of("CLOSED") & (1 << fd)) && fcntl(fd, F_GETFD) >= 0) return 9;
   return 0;
@@ -174,7 +174,7 @@ TEST(ClosedStreams, OverUcx) {
 
 // ---- a limit of file sizes
 
-// Says what the first call that fails has said.
+// Prints the error of the first call that fails.
 int within_the_limit(const Child&) {
   const rlim_t bytes = static_cast<rlim_t>(number_of("BYTES"));
   const rlimit limit{bytes, bytes};
@@ -201,7 +201,7 @@ TEST(FileSizeLimit, IsAnErrorThatNamesIt) {
         EXPECT_THAT(processes.exit_code(rank), ::testing::AnyOf(3, 4)) << bytes << "\n"
                                                                        << processes.report();
       }
-      // The others may hear only that the rank that makes what all share has ended.
+      // The other ranks may hear only that the rank which makes the shared memory has ended.
       EXPECT_THAT(processes.output(0), HasSubstr("ulimit -f")) << bytes << "\n"
                                                                << processes.report();
     }
@@ -220,7 +220,7 @@ TEST(FileSizeLimit, OverUcx) {
 
 // ---- the end of main()
 
-// main() ends as a thread does, once the job runs; a thread of the program may go on.
+// main() ends as a thread does once the job runs, while a thread of the program may go on.
 int ends_main(const Child&) {
   fsccl_comm_t comm = join();
   if (!comm || !good("barrier", fsccl_barrier(comm, nullptr, nullptr))) return 2;
@@ -259,7 +259,7 @@ TEST(EndOfMain, ASignalEndsIt) {
     ASSERT_TRUE(processes.wait_for_output(0, "main over", kLimitMs));
     processes.kill(0, SIGTERM);
     processes.finish(kLimitMs);
-    // Without a thread of its own the process may have ended by itself a moment before.
+    // If it has no thread left, the process may have ended by itself a moment before.
     EXPECT_THAT(processes.exit_code(0),
                 ::testing::AnyOf(128 + SIGTERM, *thread_ms == '0' ? 0 : 128 + SIGTERM))
         << processes.report();
@@ -326,8 +326,8 @@ TEST(Outputs, TheStandardOutputByItsName) {
   EXPECT_EQ(type_of(link), mode_t{S_IFLNK});
 }
 
-// Nobody reads it: an error where there is one to give, a warning otherwise, and the process goes
-// on.
+// The FIFO has no reader. A call that can return an error returns one, otherwise there is a
+// warning, and the process goes on.
 TEST(Outputs, AFifoWithoutAReader) {
   const Folder folder;
   const std::string fifo = folder.path("fifo");

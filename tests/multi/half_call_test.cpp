@@ -28,7 +28,8 @@ thread_local int to_fail = 0;  // the number of the allocation that fails; 0: no
 bool fails() { return to_fail && --to_fail == 0; }
 }  // namespace
 
-// The library's calls come here as well: the program's definitions go first.
+// The library's allocations call these functions as well, because the program's definitions come
+// first.
 extern "C" {
 void* malloc(size_t bytes) {
   if (fails()) return errno = ENOMEM, nullptr;
@@ -58,7 +59,7 @@ struct Call {
 };
 using Maker = std::function<Call(const Child&, fsccl_comm_t world)>;
 
-// Ends the process with a message, as a test does that goes no further.
+// Ends the process with a message if something does not hold.
 void must(bool good, const std::string& what) {
   if (good) return;
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
@@ -206,14 +207,14 @@ struct Faulty {
     times[outcome]++;
     return outcome;
   }
-  // From the last allocation on, since the first are those of plans.
+  // Advances from the last allocation to the first, since the first are those of plans.
   bool next() {
     number = number ? number - 1 - (allocations - number) / kSparse : allocations;
     return number > 0;
   }
 };
 
-// Calls once, with a fault on the faulty rank, and looks at what all ranks are told.
+// Makes the call once, with a fault on the faulty rank, and checks the status of all ranks.
 void call_once(const Child& self, fsccl_comm_t world, const std::string& name, const Maker& make,
                Faulty* faulty) {
   const std::string what = name + ", allocation " + std::to_string(faulty->number) + ": ";
@@ -232,8 +233,8 @@ void call_once(const Child& self, fsccl_comm_t world, const std::string& name, c
   must(status >= 0 || says_no_memory(status), what + "another error");
   must_do(fsccl_broadcast(&outcome, 1, FSCCL_INT32, kFaulty, world, nullptr, nullptr), "tell");
   must(outcome == kFailed || status >= 0, what + "no rank was to fail");
-  // A rank that needed nothing more of the faulty one learns of it in the next call. Replicas of
-  // other shards have nothing to do with it.
+  // A rank that needed nothing more from the faulty one learns of the failure in the next call. The
+  // failure does not concern replicas of other shards.
   const bool concerned = name.find("replicas") == std::string::npos || self.rank % 2 == 0;
   const fsccl_status_t next = fsccl_barrier(call.comm, nullptr, nullptr);
   must(outcome == kFailed && concerned ? says_no_memory(next) : next >= 0,

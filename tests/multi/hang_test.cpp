@@ -1,5 +1,5 @@
-// Jobs that stand still or fail, and what `fsccl-trace hang` finds in the recordings of their
-// ranks: who is guilty, of what, and in which operation. The program's path is in TRACE_PROGRAM.
+// Tests jobs that stand still or fail, and what `fsccl-trace hang` finds in the recordings of their
+// ranks: which rank caused it, how, and in which operation. The program's path is in TRACE_PROGRAM.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr int64_t kLimitMs = 60'000;
 constexpr int kRanks = 4;
 
-// Joins, and goes on when the test says so: when all have come so far.
+// Joins, and goes on when the test says so, after all ranks have joined.
 fsccl_comm_t join() {
   sigset_t go;
   sigemptyset(&go);
@@ -56,13 +56,13 @@ int absent(const Child& self) {
   return gather(comm, 100) == FSCCL_OK ? 0 : 4;
 }
 
-// Rank 3 gathers another amount than the rest.
+// Rank 3 gathers a different amount than the others.
 int disagreeing(const Child& self) {
   fsccl_comm_t comm = join();
   return gather(comm, self.rank == 3 ? 50 : 100) == FSCCL_ERR_MISMATCH ? 0 : 4;
 }
 
-// Two communicators of all ranks; rank 0 uses them in another order.
+// There are two communicators of all ranks, and rank 0 uses them in the opposite order.
 int crossed(const Child& self) {
   fsccl_comm_t first = join(), second = nullptr;
   if (fsccl_comm_split(first, 0, self.rank, nullptr, &second) != FSCCL_OK) return 5;
@@ -73,8 +73,8 @@ int crossed(const Child& self) {
              : 4;
 }
 
-// Rank 0 holds the whole parameter and does not come back from the middle of its reduction, so that
-// rank 1 waits for its gradient slot.
+// Rank 0 holds the whole parameter and does not return from the middle of its reduction, so rank 1
+// waits for its gradient slot.
 int holding(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
@@ -141,7 +141,8 @@ class Hang : public ::testing::Test {
     return json.is_object() ? json : Json{{"cause", "unreadable"}};
   }
 
-  // The first verdict on a job that goes on for which `come` holds, or, after a time, the last one.
+  // Returns the first verdict for which `come` holds on a job that goes on, or after a time the
+  // last verdict.
   template <typename Come>
   Json verdict_once(Come&& come) {
     const int64_t end = time(nullptr) + kLimitMs / 1000;
@@ -150,7 +151,8 @@ class Hang : public ::testing::Test {
     return found;
   }
 
-  // Once it has come to that, in an operation whose description contains `operation`.
+  // Returns the first verdict with this cause, in an operation whose description contains
+  // `operation`.
   Json verdict_when(const std::string& cause, const std::string& operation = "") {
     return verdict_once([&](const Json& found) {
       return found["cause"] == cause &&
@@ -174,7 +176,7 @@ TEST_F(Hang, AKilledRank) {
 
 TEST_F(Hang, AWaitOutsideOfOperations) {
   start("holding", 20609);
-  // On their way there ranks wait for others, too, rank 0 among them.
+  // Before the job stands still, ranks wait for others, too, rank 0 among them.
   const Json found = verdict_once([](const Json& json) {
     if (json["cause"] != "stuck") return false;
     for (size_t rank = 1; rank < kRanks; rank++)
@@ -201,8 +203,8 @@ TEST_F(Hang, ARankThatDoesNotCome) {
       << found;
 }
 
-// While a job stands nothing is recorded any more, and still the time for which it has stood is
-// told: a second at last, and never more than has passed.
+// While a job stands still, nothing is recorded any more. The time for which it has stood is told
+// all the same: at least a second in the end, and never more than has passed.
 TEST_F(Hang, TheTimeForWhichAJobStands) {
   const auto begin = std::chrono::steady_clock::now();
   start("absent", 20606);
@@ -235,7 +237,7 @@ TEST_F(Hang, ARankThatCallsSomethingElse) {
   EXPECT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
   const Json found = verdict();
   EXPECT_EQ(found["cause"], "disagree") << found;
-  // alone, where two others had called it
+  // Rank 3 called this alone, while two others had made the other call.
   EXPECT_THAT(found["guilty"].get<std::vector<int>>(), ::testing::Contains(3)) << found;
   EXPECT_THAT(
       found["text"].get<std::string>(),

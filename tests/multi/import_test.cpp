@@ -25,7 +25,7 @@ uint64_t kernel_copies(fsccl_comm_t comm) {
   return counters.kernel_copies;
 }
 
-// All-gathers kCount floats of each rank; the number of wrong ones.
+// All-gathers kCount floats of each rank, and returns the number of wrong ones.
 size_t gather(const Child& self, fsccl_comm_t comm, float* send, float* recv, float seed) {
   for (size_t i = 0; i < kCount; i++)
     send[i] = seed + static_cast<float>(self.rank) * 1e6f + static_cast<float>(i);
@@ -70,8 +70,8 @@ int importer(const Child& self) {
              : 0;
 }
 
-// Learns by descriptor and callback, without waiting in the library: first that an operation is
-// complete, then that a peer died.
+// Is notified by descriptor and callback, without waiting in the library: first that an operation
+// is complete, then that a peer died.
 int listener(const Child&) {
   fsccl_comm_t comm = nullptr;
   if (tell("join", fsccl_comm_create(nullptr, &comm))) return 3;

@@ -32,7 +32,7 @@ using fsccl::testing::Variables;
 
 // Deadline of the jobs: a survivor that waits for it has not been told of the death.
 constexpr int64_t kDeadlineMs = 20'000;
-// FSCCL_DEAD_MS's default and a second: the bound of heartbeats
+// The bound of heartbeats is FSCCL_DEAD_MS's default and a second.
 constexpr int64_t kBoundMs = 6'000;
 constexpr int64_t kRoundMs = 60'000;
 constexpr int kUnits = 3;
@@ -83,8 +83,8 @@ struct Rank {
     }
     barrier();
   }
-  // A part without the victim fails where one of its ranks has ended because of the death: then the
-  // next call on all ranks tells of it.
+  // A part without the victim can fail if one of its ranks has ended because of the death. The next
+  // call on all ranks then reports the death.
   void use_part(fsccl_comm_t part, int victim_there) {
     const Failed failed{fsccl_barrier(part, nullptr, nullptr), "fsccl_barrier of a part",
                         victim_there};
@@ -148,7 +148,7 @@ struct Rank {
                               nullptr, nullptr),
          "fsccl_reduce_scatter");
   }
-  // Everything can be given back after a failure.
+  // Destroys everything, which must succeed after a failure, too.
   bool give_back() {
     bool good = true;
     for (const fsccl_unit_t of : units) good &= fsccl_unit_destroy(of) == FSCCL_OK;
@@ -206,14 +206,13 @@ struct Round {
   int64_t delay_us = 0;
 };
 
-// A rank that dies before it has registered is unknown to all, and is missed at the deadline of
-// joining: so that is short.
+// A rank that dies before it has registered is unknown to all, and they notice it only at the
+// deadline of joining. So that deadline is short.
 int64_t deadline_ms(const Round& round) { return round.phase == "join" ? 3'000 : kDeadlineMs; }
 
-// Returns whether an error of joining says of the killed rank, in its own words, that it has never
-// come.
+// Returns whether an error of joining says that the killed rank has never come.
 bool misses(const std::string& text, int victim) {
-  // rank 0 has ended by then, with its word of what had happened
+  // Rank 0 has ended by then, and with it the report of what had happened.
   if (text.find("did not reach") != std::string::npos) return true;
   const size_t at = std::min(text.find("missing"), text.find("gave up joining"));
   if (at == std::string::npos) return false;
@@ -268,8 +267,8 @@ std::string judge(const Round& round, const std::string& output, int64_t killed_
   return "";
 }
 
-// Sockets in the abstract namespace are what a rank could leave behind: everything else of it has
-// no name.
+// Lists sockets in the abstract namespace, the only things with a name that a rank could leave
+// behind.
 std::string left_behind() {
   std::ifstream sockets("/proc/net/unix");
   std::string text;
@@ -314,8 +313,8 @@ double percentile(std::vector<double> values, double share) {
                          static_cast<size_t>(share * static_cast<double>(values.size())))];
 }
 
-// A network of its own, so that nobody else's sockets are in it. Without the right to make one,
-// what is left behind is not looked at.
+// Moves the process into a network of its own, so that it contains only sockets of these jobs.
+// Without the right to make one, sockets that are left behind are not looked for.
 bool enter_own_network() {
   if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
   const int any = socket(AF_INET, SOCK_DGRAM, 0);

@@ -302,7 +302,7 @@ void LimitedSteps::reduce(Unit& unit, bool later) {
   }
 }
 
-// One rank's block, or the end of its last one; all know of it.
+// Takes a block on one rank, or frees its last one. All ranks know of it.
 void LimitedSteps::block(uint64_t bytes, int rank) {
   std::vector<uint64_t>& blocks = blocks_[static_cast<size_t>(rank)];
   if (!bytes) {

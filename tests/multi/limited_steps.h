@@ -20,9 +20,9 @@ namespace fsccl::testing {
 
 class LimitedSteps {
  public:
-  // `dry`: a rehearsal, without memory. `source`: where the memory comes from, or null. A pool with
-  // a source, or on larger pages, does not give free bytes back that lie between others, so that it
-  // may refuse a slot because of their places.
+  // `dry` makes a rehearsal without memory. `source` is where the memory comes from, or null. A
+  // pool with a source, or on larger pages, does not give back free bytes that lie between others,
+  // so it may refuse a slot because of their places.
   LimitedSteps(fsccl_comm_t comm, uint64_t seed, bool dry, const fsccl_allocator_t* source);
   ~LimitedSteps();
 
@@ -68,7 +68,7 @@ class LimitedSteps {
   void block(uint64_t bytes, int rank);
   void declare();
   void end_step();
-  // The ranks' answers to a call that wanted `bytes`. True if it succeeded.
+  // Compares the ranks' answers to a call that wanted `bytes`. Returns true if it succeeded.
   bool answered(const char* what, fsccl_status_t status, uint64_t bytes);
   uint64_t in_use() const;
   uint64_t top_of_blocks(int rank) const;

@@ -135,7 +135,7 @@ int lists(const Child& self) {
              : 0;
 }
 
-// The slots are smaller than the lists. `read`: ranks read other ranks' tensors; the root of a
+// The slots are smaller than the lists. If `read`, ranks read other ranks' tensors; the root of a
 // broadcast reads nothing.
 void run(int port, const char* single_copy, bool read) {
   Processes processes;

@@ -1,4 +1,4 @@
-// Metrics of processes in OpenMetrics form: through the call, and in FSCCL_METRICS_FILE.
+// Tests metrics of processes in OpenMetrics form: through the call, and in FSCCL_METRICS_FILE.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ bool barriers(fsccl_comm_t comm, int count) {
   return all;
 }
 
-// Three barriers, a gather, a block of a pool; then what fsccl_metrics tells.
+// Makes three barriers, a gather and a block of a pool, and then asks for fsccl_metrics.
 int asks(const Child&) {
   if (fsccl_metrics(nullptr, nullptr) != FSCCL_ERR_INVALID_ARGUMENT) return 2;
   fsccl_comm_t comm = join();
@@ -80,7 +80,7 @@ int asks(const Child&) {
   const auto print = [](void*, const char* text, size_t bytes) {
     printf("<%.*s>", static_cast<int>(bytes), text);
   };
-  // nobody leaves before all have asked
+  // No rank leaves before all have asked.
   if (!good("metrics", fsccl_metrics(print, nullptr)) || !barriers(comm, 1)) return 6;
   const bool ended = good("free", fsccl_pool_free(pool, block, nullptr)) &&
                      good("pool", fsccl_pool_destroy(pool)) &&
@@ -156,7 +156,7 @@ TEST(Metrics, TellWhatWasDone) {
 }
 
 TEST(Metrics, AFileHoldsThemAtTheEnd) {
-  // a rank that exits without a word is dead to the others
+  // A rank that exits without destroying its communicator counts as dead for the others.
   for (const auto& [role, ranks] : {std::pair{"runs", 2}, {"exits", 1}}) {
     const Folder folder;
     run_all(role, ranks, 20112,
@@ -196,7 +196,7 @@ TEST(Metrics, AFileHoldsThemAsTimeGoesBy) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMs);
   const auto more_than = [&](double before) {
     double now = before;
-    // whole whenever it is read
+    // The file is complete whenever it is read.
     while (now <= before && std::chrono::steady_clock::now() < end) now = barriers_told();
     return now;
   };
@@ -215,7 +215,7 @@ TEST(Metrics, AFailureIsCounted) {
   EXPECT_EQ(told.value("fsccl_failed", {{"rank", "0"}}), 1);
 }
 
-// The job goes on, and says it once.
+// If the folder of the file is missing, the job goes on, and reports it once.
 TEST(Metrics, AFolderThatIsNotThere) {
   const Folder folder;
   run_all(

@@ -1,5 +1,5 @@
-// Ranks whose process may open no more files (ulimit -n), wherever that comes, or has few addresses
-// (ulimit -v): all ranks of the job learn of it at once, by the limit's name.
+// Tests ranks whose process may open no more files (ulimit -n), at whatever point, or has few
+// addresses (ulimit -v). All ranks of the job learn of it at once, with the limit's name.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ int failed(const char* call) {
   return 1;
 }
 
-// So many descriptors are free from now on.
+// Leaves this many descriptors free from now on.
 void leave_free(int free) {
   while (dup(STDIN_FILENO) < kTaken - 1) {
   }
@@ -35,7 +35,7 @@ void leave_free(int free) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// So many bytes of addresses are free from now on.
+// Leaves this many bytes of addresses free from now on.
 void leave_addresses(uint64_t bytes) {
   long pages = 0;
   FILE* const file = std::fopen("/proc/self/statm", "r");
@@ -46,7 +46,7 @@ void leave_addresses(uint64_t bytes) {
   setrlimit(RLIMIT_AS, &limit);
 }
 
-// Does what takes descriptors, with TEST_FREE of them from TEST_PHASE on.
+// Makes all calls that take descriptors, with TEST_FREE descriptors from TEST_PHASE on.
 int everything(const Child&) {
   const char* const given = std::getenv("TEST_PHASE");
   const std::string phase = given ? given : "";
@@ -73,7 +73,7 @@ int everything(const Child&) {
 
 class Descriptors : public ::testing::TestWithParam<const char*> {};
 
-// With none at all a rank cannot even tell the others in the beginning.
+// Without any descriptor a rank cannot even report the error to the others in the beginning.
 TEST_P(Descriptors, TooFewAreTheErrorOfAllRanks) {
   const bool joins = std::string(GetParam()) == "join";
   for (const int victim : {0, 1, kRanks}) {  // kRanks: all of them
@@ -104,7 +104,7 @@ TEST_P(Descriptors, TooFewAreTheErrorOfAllRanks) {
   }
 }
 
-// The addresses that a pool sets aside follow its limit.
+// The addresses that a pool reserves follow its limit.
 TEST(Addresses, FewAreEnoughForASmallPoolOrTheErrorOfAllRanks) {
   for (const bool enough : {true, false}) {
     Processes processes;

@@ -1,6 +1,6 @@
-// A strict reader of OpenMetrics 1.0 text, as far as gauges, counters and infos go: what it does
-// not know is an error. Families are whole and in one piece, their metadata comes first, no sample
-// comes twice, and the text ends in "# EOF".
+// A strict reader of OpenMetrics 1.0 text, as far as gauges, counters and infos go. Everything that
+// it does not know is an error. Families are whole and in one piece, their metadata comes first, no
+// sample comes twice, and the text ends in "# EOF".
 #pragma once
 #include <cmath>
 #include <cstdlib>

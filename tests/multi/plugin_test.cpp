@@ -1,5 +1,6 @@
-// Ranks that a transport of another maker joins (examples/transport_plugin.c), each a process: one
-// is killed; and what is said where they do not have the same one, or none that is of use here.
+// Tests ranks, each a process, that another maker's transport connects
+// (examples/transport_plugin.c). One rank is killed; and errors are checked if the ranks do not all
+// have the same plug-in, or have one that cannot be used.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
@@ -77,7 +78,7 @@ int exchanger(const Child& self) {
   return tell("destroy", fsccl_comm_destroy(comm));
 }
 
-// Tells of ranks on several hosts that need not exist.
+// Asks for the plans of ranks on several hosts that need not exist.
 int imaginer(const Child&) {
   fsccl_explain_config_t config = FSCCL_EXPLAIN_CONFIG_INIT;
   config.hosts = 5;
@@ -86,7 +87,7 @@ int imaginer(const Child&) {
   return tell("explain", fsccl_explain_for(&config, "all_gather", 500, take, nullptr));
 }
 
-// Is not to be joined to anybody.
+// Tries to make a communicator, which must fail.
 int stranger(const Child&) {
   fsccl_comm_t comm = nullptr;
   return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
@@ -225,7 +226,7 @@ TEST(Plugin, MistakesAreToldToEveryRank) {
   }
 }
 
-// This one joins those of one host, and says so.
+// This plug-in connects ranks of one host only, and the error says so.
 TEST(Plugin, RanksOfSeveralHosts) {
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++) {

@@ -1,5 +1,5 @@
-// Random steps under random limits (limited_steps.h) with real memory, by ranks in processes: every
-// byte is looked at, and no communicator is lost.
+// Runs random steps under random limits (limited_steps.h) with real memory, by ranks in processes.
+// Every byte is checked, and no communicator fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ int on_source(const Child& self) {
   return fsccl_allocator_host(&host) < 0 ? 25 : member(self, &host);
 }
 
-// `hosts`: ranks are on two hosts.
+// If `hosts`, ranks are on two hosts.
 void run(const char* role, int port, bool hosts = false) {
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++) {

@@ -1,6 +1,6 @@
-// Pools over a source of the program's, in processes: each sees its own growth, and memory from
-// outside, of which the first rank of the host has the file, carries the units of all, also when
-// that rank has left.
+// Tests pools over a source of the program's, in processes. Each process sees its own growth.
+// Memory from outside, of which the first rank of the host has the file, carries the units of all
+// ranks, also after that rank has left.
 #include <fsccl/allocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ constexpr int64_t kLimitMs = 60'000;
 constexpr int64_t kCount = 300'000;
 constexpr int kRanks = 4;  // a mean over them is exact
 
-// Gathers a parameter and averages its gradient; the number of wrong elements, or -1.
+// Gathers a parameter and averages its gradient. Returns the number of wrong elements, or -1.
 int64_t train(fsccl_comm_t comm, fsccl_pool_t pool) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.shard_comm = comm;

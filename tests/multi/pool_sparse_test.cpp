@@ -1,7 +1,7 @@
-// A pool whose steps are unknown: ranks in processes hold units in ever other orders, reduce
-// gradients meanwhile, and look at every element before they let go. The pool's file takes about as
-// much memory as is live, as the system counts it; when a step repeats, nothing is asked of the
-// system any more.
+// Tests a pool whose steps are unknown. Ranks in processes hold units in ever new orders, reduce
+// gradients meanwhile, and check every element before they give it back. The pool's file takes
+// about as much memory as is live, as the system counts it. When a step repeats, the pool asks the
+// system for nothing more.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
@@ -62,7 +62,8 @@ struct Event {
   bool take;
 };
 
-// Takes and gives back units in an order of its own, at most a few at once, and leaves none.
+// Returns a step that takes and gives back units in an order of its own, at most a few at once, and
+// leaves none.
 std::vector<Event> step_of(uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Event> events;
@@ -138,7 +139,8 @@ class Program {
       static_cast<float*>(shard.data)[i] = value_of(u, shard.offset + i);
   }
 
-  // With a gradient of every second unit, whose reduction goes on beside what follows.
+  // Gives a unit back, and for every second unit first takes a gradient, whose reduction goes on
+  // beside what follows.
   void let_go(size_t u, std::vector<fsccl_work_t>* works) {
     fsccl_view_t whole, grad;
     CHECK_OK(fsccl_unit_param(units_[u], 0, &whole));
@@ -194,7 +196,7 @@ int member(const Child& child, fsccl_sharing_t sharing) {
   Program program(child, sharing);
   for (uint64_t seed = 1; seed <= 8; seed++) program.run(step_of(seed));  // none as any before
   const uint64_t growths = program.stats().growths;
-  // the last one again: the plan's bytes are whole by then
+  // The last step comes again, so that the plan's bytes are all there by then.
   for (int i = 0; i < 4; i++) program.run(step_of(8));
   const fsccl_pool_stats_t known = program.stats();
   for (int i = 0; i < 3; i++) program.run(step_of(8));
@@ -227,7 +229,7 @@ void run(const char* role, int port, const char* transport = "auto") {
 
 TEST(PoolSparse, SharedSlotsTakeLittleMoreThanIsLive) { run("shared", 20430); }
 TEST(PoolSparse, PrivateSlotsTakeLittleMoreThanIsLive) { run("private", 20431); }
-// A transport that moves bytes by address minds no more than shared memory does.
+// A transport that moves bytes by address needs no more memory than shared memory does.
 TEST(PoolSparse, SlotsThatGoOverTcpTakeLittleMoreThanIsLive) { run("private", 20432, "tcp"); }
 
 }  // namespace

@@ -71,7 +71,7 @@ inline int64_t patience_ms(int64_t otherwise) {
   return std::min(otherwise, limit_ms(2 * otherwise) / 2);
 }
 
-// The environment of rank `rank` of a job of `ranks` ranks on this host.
+// Returns the environment of rank `rank` of a job of `ranks` ranks on this host.
 inline Variables job(int rank, int ranks, int port, const char* single_copy = "auto") {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", std::to_string(ranks)},
@@ -84,7 +84,7 @@ inline Variables job(int rank, int ranks, int port, const char* single_copy = "a
           {"FSCCL_TIMEOUT_MS", std::to_string(patience_ms(50'000))}};
 }
 
-// `variables`, where those of `more` count.
+// Returns `variables`, with those of `more` in the place of equal names.
 inline Variables with(Variables variables, const Variables& more) {
   for (const auto& [name, value] : more) {
     std::erase_if(variables, [&, &key = name](const auto& one) { return one.first == key; });
@@ -93,9 +93,9 @@ inline Variables with(Variables variables, const Variables& more) {
   return variables;
 }
 
-// Variables for a rank that may share its GPU with others: NCCL takes each rank for a host of its
-// own, because it refuses two ranks on one GPU. It then uses sockets and few blocks a kernel, so
-// that the kernels of all ranks run at once.
+// Returns variables for a rank that may share its GPU with others: NCCL takes each rank for a host
+// of its own, because it refuses two ranks on one GPU. It then uses sockets and few blocks a
+// kernel, so that the kernels of all ranks run at once.
 inline Variables nccl_host(const std::string& name) {
   return {{"NCCL_HOSTID", name},
           {"NCCL_NET", "Socket"},
@@ -147,7 +147,8 @@ class Processes {
     return static_cast<int>(list_.size()) - 1;
   }
 
-  // Waits until the child has printed `text`. False when it ended without, or the time is over.
+  // Waits until the child has printed `text`. Returns false if the child ended without it, or the
+  // time is over.
   bool wait_for_output(int index, const std::string& text, int64_t timeout_ms) {
     const int64_t end = now_ms() + timeout_ms;
     while (output(index).find(text) == std::string::npos) {
@@ -157,7 +158,8 @@ class Processes {
     return true;
   }
 
-  // Waits for all; true when each has ended with code 0. After the deadline the rest are killed.
+  // Waits for all children, and returns true if each has ended with code 0. After the deadline the
+  // rest are killed.
   bool finish(int64_t timeout_ms) {
     const int64_t end = now_ms() + timeout_ms;
     while (now_ms() < end && read_outputs(end)) {
@@ -179,11 +181,11 @@ class Processes {
   }
   pid_t pid(int index) const { return list_.at(static_cast<size_t>(index)).pid; }
   size_t count() const { return list_.size(); }
-  // After finish(): the exit code, or 128 + the signal.
+  // Returns, after finish(), the exit code, or 128 + the signal.
   int exit_code(int index) const { return list_.at(static_cast<size_t>(index)).code; }
   const std::string& output(int index) const { return list_.at(static_cast<size_t>(index)).text; }
 
-  // Everything that went wrong and all that was printed, for a test's message.
+  // Returns everything that went wrong and all that was printed, for a test's message.
   std::string report() const {
     std::string text = problems_;
     for (size_t i = 0; i < list_.size(); ++i) {
@@ -234,7 +236,8 @@ class Processes {
     return result;
   }
 
-  // Reads what is there, waiting for it until `end` at most. False when all outputs are closed.
+  // Reads what is there, waiting for it until `end` at most. Returns false if all outputs are
+  // closed.
   bool read_outputs(int64_t end) {
     std::vector<pollfd> polled;
     std::vector<One*> owners;

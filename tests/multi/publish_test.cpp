@@ -1,6 +1,6 @@
-// Weights for processes outside of the job: ranks publish, other processes subscribe, and whatever
-// happens to a subscriber, what another one has is, bit for bit, a version of all ranks. The
-// weights of version V follow from V alone, so each process knows what they have to be.
+// Tests weights for processes outside of the job: ranks publish, and other processes subscribe.
+// Whatever happens to a subscriber, another one always has, bit for bit, a version of all ranks.
+// The weights of version V follow from V alone, so each process knows what they must be.
 #include <arpa/inet.h>
 #include <fsccl/publish.h>
 #include <gmock/gmock.h>
@@ -73,10 +73,10 @@ size_t elements_of(const Weight& weight) {
 }
 
 // All parameters of a version, whole. Each step changes one 16-bit word in eight by some units in
-// the last place, and a few words become anything: NaNs, infinities, denormals.
+// the last place, and gives a few words arbitrary bits: NaNs, infinities, denormals.
 class Model {
  public:
-  // `exact`: fp32 parameters use all of their bits; else they are bf16 numbers.
+  // If `exact`, fp32 parameters use all of their bits; otherwise they are bf16 numbers.
   explicit Model(bool exact) : exact_(exact) {
     for (const Weight& weight : kWeights)
       bytes_.emplace_back(weight.tied_to < 0 ? elements_of(weight) * fsccl_dtype_size(weight.dtype)
@@ -131,7 +131,7 @@ std::vector<fsccl_param_t> params() {
   return all;
 }
 
-// The piece of each parameter that a rank has, units one after the other.
+// Returns the piece of each parameter that a rank has, units one after the other.
 std::vector<fsccl_piece_t> pieces(fsccl_layout_t layout, const std::vector<fsccl_param_t>& all,
                                   const std::vector<size_t>& units, int ranks, int rank) {
   std::vector<fsccl_piece_t> made(all.size());
@@ -176,7 +176,7 @@ void tell_report(fsccl_publisher_t publisher) {
   }
 }
 
-// Publishes STEPS versions, or until the file TICKET.stop is there.
+// Publishes STEPS versions, or publishes until the file TICKET.stop exists.
 int train(const Child& child) {
   fsccl_comm_t comm = nullptr;
   need("comm", fsccl_comm_create(nullptr, &comm));
@@ -293,7 +293,7 @@ fsccl_status_t subscribe(Copy& copy, const fsccl_sharding_t& sharding, const cha
   return fsccl_subscribe(&config, subscriber);
 }
 
-// Takes every version that it gets until the publication ends, and compares it.
+// Takes every version until the publication ends, and compares it.
 int read_all(const Child&) {
   const bool exact = number_of("EXACT", 0);
   const fsccl_sharding_t sharding{layout_of("READER_LAYOUT"),
@@ -470,7 +470,7 @@ TEST_F(Publishing, ADeadRankIsNamed) {
   EXPECT_EQ(processes_.exit_code(reader), 0) << processes_.report();
   EXPECT_THAT(processes_.output(reader),
               AnyOf(HasSubstr("rank 1 of the publication has ended without a word"),
-                    // the other rank fails with it, and its process ends
+                    // The other rank fails with it, and its process ends.
                     HasSubstr("rank 0 of the publication has ended without a word")));
 }
 

@@ -1,8 +1,8 @@
-// HSDP that goes on after a death without a checkpoint. Ranks train two replicas, each sharded over
-// some of them; one rank is killed at any moment; the survivors shrink, redistribute parameters and
-// the optimizer's state, and train on. Their final state is bit for bit that of a job which went on
-// with the same ranks at the same step without a death. If no copy is left, all ranks name the lost
-// shard.
+// Tests HSDP that goes on after a death without a checkpoint. Ranks train two replicas, each
+// sharded over some of them, and one rank is killed at any moment. The survivors shrink,
+// redistribute parameters and the optimizer's state, and train on. Their final state is bit for bit
+// that of a job which went on with the same ranks at the same step without a death. If no copy is
+// left, all ranks name the lost shard.
 #include <fsccl/fsccl.h>
 #include <fsccl/redistribute.h>
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ int number_of(const char* name, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
-// A rank that cannot go on says why.
+// Exits with the reason if a call has failed and this rank cannot go on.
 void need(const char* what, fsccl_status_t status) {
   if (!good(what, status)) exit(1);
 }
@@ -47,7 +47,7 @@ std::vector<fsccl_param_t> params() {
   return params;
 }
 
-// A model of one unit on some ranks, and its optimizer: momentum.
+// A model of one unit on some ranks, and its optimizer, which is momentum.
 class Model {
  public:
   Model(fsccl_comm_t whole, fsccl_layout_t layout, fsccl_comm_t shard, fsccl_comm_t replicas)
@@ -81,7 +81,7 @@ class Model {
       for (uint64_t at = 0; at < view.count; at++)
         static_cast<float*>(view.data)[at] = std::sin(static_cast<float>(view.offset + at));
   }
-  // The gradient of a rank is its own function of the whole parameters.
+  // Reduces gradients. Each rank's gradient is its own function of the whole parameters.
   fsccl_status_t reduce(uint64_t step, int self) {
     fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr);
     for (size_t i = 0; i < weights_.size() && status >= 0; i++) {
@@ -127,7 +127,7 @@ class Model {
     return sharding;
   }
 
-  // Redistributes `from` to `to`. *dealt: the step of the redistributed state.
+  // Redistributes `from` to `to`, and sets *dealt to the step of the redistributed state.
   static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm,
                              uint64_t* dealt) {
     const std::vector<fsccl_param_t> given = params();
@@ -163,7 +163,7 @@ uint64_t newest(uint64_t step, fsccl_comm_t comm) {
 // Redistributes the state over the ranks of `*left`, and trains to the end. If a rank dies
 // meanwhile, it shrinks `*left` and redistributes again.
 void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_comm_t* left) {
-  if (newest(step, *left) > step) old.update(), step++;  // some were over the barrier
+  if (newest(step, *left) > step) old.update(), step++;  // some had completed the barrier
   while (true) {
     auto made = std::make_unique<Model>(*left, layout, *left, nullptr);
     fsccl_status_t status = fsccl_barrier(*left, nullptr, nullptr);  // all have made theirs
@@ -206,7 +206,7 @@ int trainer(const Child& self) {
     Model old(whole, before, shard, replicas);
     old.begin();
     fsccl_status_t status = FSCCL_OK;
-    // A step counts when all have its gradients: what is left of it needs nobody else.
+    // A step counts when all ranks have its gradients, because the rest of it needs no other rank.
     while (until == 0 || step < static_cast<uint64_t>(until)) {
       status = old.reduce(step, self.rank);
       if (status >= 0) status = fsccl_barrier(whole, nullptr, nullptr);
@@ -255,7 +255,7 @@ class Training {
           << processes_.report();
     for (const int victim : victims) processes_.kill(victim, SIGKILL);
   }
-  // Returns the line that begins so, which all ranks but the victims must print alike.
+  // Returns the line that begins with `begin`, which all ranks but the victims must print alike.
   std::string all_say(const std::string& begin, const std::vector<int>& victims) {
     processes_.finish(kLimitMs);
     std::set<std::string> said;
@@ -306,7 +306,7 @@ TEST(ReshardAfterADeath, OfTwoTimesTwo) {
 TEST(ReshardAfterADeath, OfTwoTimesThree) {
   int number = 10;
   goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_FLAT}, number++);
-  // two shards have one copy each
+  // Two shards have one copy each.
   goes_on({6, {0, 4}, FSCCL_LAYOUT_RAGGED, FSCCL_LAYOUT_PER_PARAM}, number++);
 }
 
@@ -314,14 +314,14 @@ TEST(ReshardAfterADeath, AnotherDiesOverIt) {
   goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, 4}, 15);
 }
 
-// Both that had the second shard.
+// Both ranks that had the second shard are killed.
 TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
   const std::vector<int> victims = {1, 3};
   Training job({4, victims, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_FLAT}, port(19), {});
   job.kill_after(2, victims);
   const std::string lost = job.all_say("lost: ", victims);
   EXPECT_THAT(lost, ::testing::HasSubstr("no rank holds shard 1 of 2"));
-  // 72 elements: of the first 35, and 36 on
+  // The shards have 72 elements: those before 36, and from 36 on.
   EXPECT_THAT(lost, ::testing::HasSubstr("elements 1 .. 12 of parameter 1"));
 }
 

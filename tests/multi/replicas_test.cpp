@@ -51,7 +51,7 @@ struct Mesh {
   }
 };
 
-// Element k of rank r's gradient in a step: exact, and so is every sum of them.
+// Returns element k of rank r's gradient in a step, which is exact, as is every sum of them.
 float gradient(uint64_t k, int rank, int step) {
   return static_cast<float>(k % 1000) * 8 + static_cast<float>(rank * 2 + step);
 }

@@ -1,6 +1,6 @@
-// Going on after deaths, with real processes: ranks are killed, at rest, two at once, and while the
-// others shrink; the survivors make communicators of themselves, on one host and between hosts, all
-// of them the same, and compute with them.
+// Tests going on after deaths, with real processes. Ranks are killed at rest, two at once, and
+// while the others shrink. The survivors make communicators of themselves, on one host and between
+// hosts, all of them the same, and compute with them.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,8 +55,8 @@ fsccl_status_t look_around(fsccl_comm_t comm, int self, std::vector<int>* ranks)
   return status;
 }
 
-// Shrinks whenever somebody has died, until TEST_LEFT ranks are there and have computed together.
-// One that is TEST_LATE sees the first death and does nothing more.
+// Shrinks whenever a rank has died, until TEST_LEFT ranks are left and have computed together. A
+// rank that is TEST_LATE sees the first death and does nothing more.
 int survivor(const Child& self) {
   const int left = number_of("TEST_LEFT", self.ranks), late = number_of("TEST_LATE", -1),
             part = number_of("TEST_PART", 0);
@@ -125,8 +125,8 @@ class Job {
   void kill(std::initializer_list<int> victims) {
     for (const int victim : victims) processes_.kill(victim, SIGKILL), killed_.insert(victim);
   }
-  // All who were not killed are left, have the right results, and have seen the same communicators
-  // on the way there.
+  // Expects that all ranks that were not killed are left, have the right results, and have seen the
+  // same communicators on the way there.
   void ends_well(int part = 0) {
     processes_.finish(kLimitMs);
     std::vector<std::set<std::string>> ways(static_cast<size_t>(std::max(part, 1)));
@@ -209,7 +209,7 @@ TEST_P(Shrink, DeathsAtAnyMoment) {
   for (int round = 0; round < 6; round++) {
     Job job(7, port() + 20 + round, 4, hosts());
     job.kill({round});
-    // somewhere in the shrinking
+    // The kill falls somewhere in the shrinking.
     std::this_thread::sleep_for(std::chrono::microseconds(round * round * 900));
     job.kill({(round + 2) % 7});
     std::this_thread::sleep_for(std::chrono::microseconds(round * 1500));

@@ -1,5 +1,5 @@
-// Processes that are stopped, continued, killed or busy, and what fsccl_comm_peer_state() and the
-// errors of the others say of them.
+// Tests processes that are stopped, continued, killed or busy, and what fsccl_comm_peer_state() and
+// the errors of the others say about them.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
@@ -104,8 +104,8 @@ int waiter(const Child&) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 4;
 }
 
-// Does not come before the test says so. The barrier where the others were may be complete then:
-// they all had come.
+// Joins the barrier only when the test says so. The barrier of the others may be complete then,
+// because they all had come.
 int late(const Child& self) {
   fsccl_comm_t comm = join();
   watch(comm, self.ranks);
@@ -132,7 +132,7 @@ int busy(const Child&) {
   return status == FSCCL_OK ? 0 : 4;
 }
 
-// Goes on with those who are left when the test says so, and watches.
+// Shrinks to the ranks that are left when the test says so, and watches.
 int survivor(const Child& self) {
   fsccl_comm_t comm = join(), rest = nullptr;
   watch(comm, self.ranks);
@@ -182,7 +182,7 @@ class Silence : public ::testing::Test {
             << processes.report();
       }
   }
-  // Some of twelve, more than a rank of the tree has children.
+  // Stops some of twelve ranks, which is more than a rank of the tree has children.
   void stop_and_continue(const std::set<int>& stopped, int port) {
     start(12, port, [](int) { return "watcher"; });
     const std::set<int> others = all_but(stopped);
@@ -275,8 +275,8 @@ TEST_F(Silence, WhoComputesIsNoSuspect) {
     EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank 1 is"))) << processes.report();
 }
 
-// Two of three hosts are linked in the tree, or through the third: then by a link that takes its
-// place.
+// Two of three hosts are linked in the tree directly, or through the third. In the second case a
+// new link takes the place of that way.
 class SilenceBehind : public Silence, public ::testing::WithParamInterface<int> {};
 
 TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {

@@ -28,7 +28,7 @@ struct Settings {
   size_t bytes = 64;
 };
 
-// On a clock that all processes share, in ns.
+// Moments on a clock that all processes share, in ns.
 struct Moments {
   int64_t communicator = 0, gathered = 0;
   bool good = false;
@@ -124,7 +124,7 @@ void run_threads(const Settings& settings, const fsccl_unique_id_t& id,
   for (std::thread& thread : threads) thread.join();
 }
 
-// A rank takes some descriptors; as threads they share one limit.
+// Raises the limit of files: each rank takes some descriptors, and threads share one limit.
 void raise_limit_of_files() {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;

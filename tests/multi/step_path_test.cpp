@@ -28,7 +28,8 @@ thread_local bool counting = false;
 thread_local int allocations = 0;
 }  // namespace
 
-// The library's calls come here as well: the program's definitions go first.
+// The library's allocations call these functions as well, because the program's definitions come
+// first.
 extern "C" {
 void* malloc(size_t bytes) {
   allocations += counting;
@@ -62,7 +63,7 @@ namespace {
 
 constexpr int kUnits = 4, kParams = 6;
 
-// A system call that the filter traps: its number, and the end.
+// Prints the number of a system call that the filter traps, and ends the process.
 void trapped(int, siginfo_t* info, void*) {
   char text[64];
   const int length = snprintf(text, sizeof text, "system call %d\n", info->si_syscall);
@@ -70,8 +71,8 @@ void trapped(int, siginfo_t* info, void*) {
   _exit(9);
 }
 
-// From here on this thread may wait, look at the clock and at the processor it is on, print and
-// end.
+// Installs a filter: from here on this thread may wait, look at the clock and at its processor,
+// print and end.
 bool allow_waits_only() {
   struct sigaction action{};
   action.sa_sigaction = trapped;
@@ -120,7 +121,7 @@ struct Trainer {
            !fsccl_pool_alloc(pool, kBytes * static_cast<size_t>(child.ranks), nullptr, &recv);
   }
 
-  // The first failing call, or null.
+  // Runs a step and returns the name of the first failing call, or null.
   const char* step(bool in_flight) {
     for (fsccl_unit_t unit : units)
       if (fsccl_unit_mark_changed(unit)) return "mark_changed";
@@ -189,20 +190,20 @@ int train(const Child& child) {
   const char* failed = nullptr;
   for (int i = 0; i < 100 && !failed; i++) failed = one(i);
   counting = false;
-  // No buffered output from here on: the filter is still there.
+  // From here on nothing may use buffered output, because the filter is still there.
   char text[96];
   const int length = snprintf(text, sizeof text, "steps done: %s, %d allocations\n",
                               failed ? failed : "all", allocations);
   (void)!write(STDOUT_FILENO, text, static_cast<size_t>(length));
-  // Whoever ended now would be a dead peer to one that still waits in the last barrier: the test
-  // ends both.
+  // A process that ended now would be a dead peer to one that still waits in the last barrier, so
+  // the test ends both.
   while (true) {
     const timespec second{1, 0};
     clock_nanosleep(CLOCK_MONOTONIC, 0, &second, nullptr);
   }
 }
 
-// That the test can fail.
+// Makes a forbidden call, which shows that the test can fail.
 int deny(const Child&) {
   counting = true;
   std::free(std::malloc(8));

@@ -1,4 +1,4 @@
-// How a role of a test program says what a call has come to, for the test to look at.
+// Functions by which a role of a test program prints the result of a call, for the test to read.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -12,7 +12,8 @@ inline fsccl_error_info_t last_error() {
   return info;
 }
 
-// "barrier: -50 peer 2 FSCCL_ERR_PEER_DEAD: rank 2 died"; 0 if the call succeeded.
+// Prints, for example, "barrier: -50 peer 2 FSCCL_ERR_PEER_DEAD: rank 2 died", and returns 0 if the
+// call succeeded.
 inline int tell(const char* what, fsccl_status_t status) {
   const fsccl_error_info_t error = last_error();
   if (status >= 0)
@@ -23,7 +24,7 @@ inline int tell(const char* what, fsccl_status_t status) {
   return status < 0;
 }
 
-// The same, silent about success.
+// Returns whether the call succeeded, and prints its result only if it failed.
 inline bool good(const char* what, fsccl_status_t status) {
   return status >= 0 || tell(what, status) == 0;
 }

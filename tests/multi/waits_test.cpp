@@ -1,5 +1,6 @@
-// Calls that wait for another rank outside of operations: they end when that rank dies, leaves or
-// is stopped, and when somebody aborts. And what waiting takes from computations beside it.
+// Tests calls that wait for another rank outside of operations: they end when that rank dies,
+// leaves or is stopped, and when another thread aborts. It also tests how much waiting takes from
+// computations beside it.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,8 +22,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kLimitMs = 60'000;
 constexpr int kBarriers = 4;
 
-// Rank 0 is in the middle of its reduction, and says so. It goes no further: the test decides how
-// it ends.
+// Stops rank 0 in the middle of its reduction after printing so. The test decides how it ends.
 void hold(void*, fsccl_unit_t, size_t) {
   std::puts("holding");
   sigset_t end;
@@ -98,8 +98,8 @@ Usage usage() {
   return {clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_PROCESS_CPUTIME_ID), used.ru_nvcsw};
 }
 
-// Rank 0 comes late to each barrier. The others say how long they waited, for how long of that they
-// held a core, and how often they slept.
+// Rank 0 comes late to each barrier. The others print how long they waited, how much of that time
+// they held a core, and how often they slept.
 int late(const Child& self) {
   constexpr useconds_t kLateUs = 250'000;
   fsccl_comm_t comm = nullptr;
