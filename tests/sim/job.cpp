@@ -14,8 +14,8 @@ constexpr int64_t kLongestPauseNs = 5 * kSecond, kStoppedNs = 200 * kSecond;
 constexpr int64_t kLongestSliceNs = 200 * kMillisecond;
 constexpr size_t kArenaBytes = 256u << 10;
 
-// A channel that splits a put in two. Channels allow several puts for bytes of one place, and no
-// plan makes them.
+// A channel that splits a put in two. Channels allow several puts to one place, but no plan makes
+// them.
 class InPieces final : public testing::ForwardingChannel {
  public:
   explicit InPieces(const std::shared_ptr<Channel>& whole)
@@ -59,7 +59,7 @@ Job::Job(uint64_t seed, bool traced)
   if (!broken_) open_channels();
 }
 
-// Each rank has one, and maps those of all.
+// Makes an arena for each rank, and maps those of all on each.
 void Job::make_arenas() {
   std::vector<int> all;
   for (int r = 0; r < setting_.ranks; r++) {
@@ -83,7 +83,7 @@ Job::~Job() {
   for (Rank& one : ranks_) one.node.reset();
 }
 
-// Each rank joins with the endpoint addresses of all.
+// Makes each rank join with the endpoint addresses of all.
 void Job::open_network() {
   network_ = std::make_unique<Network>(
       world_, setting_.ranks, setting_.weather, [this](int r) { wake(r); },
@@ -126,7 +126,7 @@ void Job::open_channels() {
       options.channel = std::make_shared<InPieces>(options.channel);
     options.first_tick = opened.value().first_tick;
     rank(r).engine = std::make_unique<Engine>(std::move(options));
-    rank(r).engine->attended = true;  // by act(), not by the service thread
+    rank(r).engine->attended = true;  // act() attends to the engine, not the service thread
     rank(r).collectives = std::make_unique<Collectives>(*rank(r).engine, collective_options());
     plan(r, world_.now() + world_.between(0, kMillisecond));
   }
@@ -187,7 +187,7 @@ void Job::plan_trouble() {
   if (setting_.trouble == Trouble::aborted)
     world_.after(some_time_ns, [this, r = anyone()] { abort(r); });
   if (setting_.trouble != Trouble::mismatch) return;
-  // Everybody meets afterwards: so nobody can end well.
+  // All ranks meet in a barrier afterwards, so no rank can end well.
   program_.insert(program_.end(), 2, Op{});
   do mismatch_at_ = world_.below(program_.size() - 1);
   while (program_[mismatch_at_].code == OpCode::send);
@@ -277,7 +277,7 @@ void Job::note_failure(int r) {
   const std::string_view text(me.error->text);
   world_.note("rank {} has failed with error {}, peer {}: {}", r, static_cast<int>(me.error->code),
               me.error->peer,
-              // sums may be of addresses, which are not the seed's
+              // The sums may cover addresses, which do not follow from the seed.
               text.substr(0, text.find("CRC32C")));
 }
 
@@ -306,7 +306,8 @@ Job::Pair* Job::pair_of(int r, int from, int to) {
   return &pair;
 }
 
-// As a caller who tests it, or as the service thread, which also looks out for what ends a wait.
+// Moves an operation on like a caller who tests it, or like the service thread, which also notices
+// what ends a wait.
 void Job::move_on(Rank& me, Engine& engine) {
   if (engine.failed()) return;
   if (world_.chance(0.5) || me.slice_ns > kSliceNs) {

@@ -1,6 +1,6 @@
 // A simulated job: ranks that each run the program of the seed, with real engines and collectives
-// over a simulated transport, the trouble that befalls them, and what must hold (README.md). Two
-// files: job.cpp (how it runs), job_ends.cpp (how it ends).
+// over a simulated transport, the trouble that befalls them, and the invariants (README.md). It has
+// two files: job.cpp (how it runs), job_ends.cpp (how it ends).
 #pragma once
 #include <map>
 #include <memory>
@@ -17,10 +17,10 @@
 
 namespace fsccl::sim {
 
-// between two looks of one who waits (engine/wait.cpp)
+// The time between two looks of a thread that waits (engine/wait.cpp).
 inline constexpr int64_t kSliceNs = 10 * kMillisecond;
 inline constexpr int64_t kTimeoutMs = 60'000;  // timeout of an operation
-// until a survivor hears of a death through the control tree
+// The time until a survivor hears of a death through the control tree.
 inline constexpr int64_t kDetectionNs = 50 * kMillisecond;
 
 struct Outcome {

@@ -1,4 +1,4 @@
-// How ranks leave and die, who hears of it when, and what must hold in the end.
+// How ranks leave and die, which ranks hear of it when, and the invariants at the end.
 #include <algorithm>
 
 #include "job.h"
@@ -6,12 +6,12 @@
 namespace fsccl::sim {
 namespace {
 
-// from a death that is known to the end of what waits
+// The time from a death that is known to the end of the waits.
 constexpr int64_t kReactionNs = 50 * kMillisecond;
-// how long a wait may have begun before the peer stopped, or after
+// The time that a wait may have begun before the peer stopped, or after.
 constexpr int64_t kBeforeNs = 30 * kSecond;
 constexpr int64_t kEndNs = 3600 * kSecond;  // by then all is over
-// from the last operation of a rank to its leaving
+// The time from the last operation of a rank to its leaving.
 constexpr int64_t kLingerNs = 50 * kMillisecond;
 
 }  // namespace
@@ -23,7 +23,7 @@ void Job::end(int r) {
   world_.after(world_.between(0, kLingerNs), [this, r] { go(r); });
 }
 
-// It destroys its communicator; the word of that may overtake what it sent.
+// Lets a rank destroy its communicator. The news of that may overtake what the rank sent before.
 void Job::go(int r) {
   Rank& me = rank(r);
   if (me.dead || me.gone) return;
@@ -46,7 +46,7 @@ void Job::die(int r) {
   for (int other = 0; other < setting_.ranks; other++) tell(other, r, false);
 }
 
-// As fsccl_comm_abort() does, from any thread.
+// Aborts as fsccl_comm_abort() does, from any thread.
 void Job::abort(int r) {
   Rank& me = rank(r);
   if (me.dead || me.gone || me.engine->failed()) return;
@@ -63,7 +63,7 @@ void Job::abort(int r) {
 
 void Job::tell(int r, int lost, bool left) {
   if (r == lost) return;
-  // memory is faster than words
+  // In shared memory a rank sees a signal before any news over the control tree.
   const int64_t soonest_ns = setting_.network ? 0 : setting_.latest_ns + 1;
   world_.after(world_.between(soonest_ns, kDetectionNs), [this, r, lost, left] {
     Rank& me = rank(r);
@@ -110,7 +110,7 @@ void Job::judge() {
     const Rank& me = rank(r);
     if (me.dead) continue;
     if (!me.over) return break_down(fmt::format("rank {} never ends", r));
-    // In shared memory it is the peers who write, until they know, too.
+    // In shared memory peers write the rank's buffers, until they know of the failure, too.
     const bool touched = std::any_of(me.calls.begin(), me.calls.end(),
                                      [](const auto& call) { return call->touched(); });
     if (setting_.network && touched)
@@ -135,9 +135,9 @@ bool Job::names_damage(const Error& error) const {
   });
 }
 
-// Returns true if the error names the call of the rank that called something else, and another
-// rank's call; or the first call that ranks which did not wait for each other may not have
-// compared; and no impossible reason.
+// Returns true if the error names the call of the rank that called something else and another
+// rank's call, or the first call that ranks which did not wait for each other may not have
+// compared. The error must not give an impossible reason.
 bool Job::names_the_calls(const Error& error) const {
   const auto says = [&](int r, OpCode op) {
     return error.text.find(fmt::format("rank {} calls {}", r, op_name(op))) != std::string::npos;
@@ -181,7 +181,7 @@ void Job::judge_error(int r) {
       break;
     case Trouble::damaged:
       right =
-          // nobody's header is dropped
+          // no header that a rank needs is dropped
           (error.code == FSCCL_ERR_PROTOCOL && names_damage(error)) || setting_.weather.garbled > 0;
       break;
     case Trouble::aborted:

@@ -1,5 +1,5 @@
-// Random steps under random limits (multi/limited_steps.h), as a rehearsal: ranks are threads, and
-// pools have no memory. Each seed has its own units, limits and ranks.
+// Runs random steps under random limits (multi/limited_steps.h) as a rehearsal: ranks are threads,
+// and pools have no memory. Each seed has its own units, limits and ranks.
 //
 //     build/tests/sim/sim_limits --first 1 --seeds 100 --steps 20
 #include <cstdio>

@@ -1,5 +1,5 @@
-// sim [--first SEED] [--seeds N]: runs N simulated jobs; the first that breaks an invariant ends
-// it, with its trace and its seed. sim --seed SEED: one job, with its trace.
+// sim [--first SEED] [--seeds N]: runs N simulated jobs. The first one that breaks an invariant
+// ends it, with its trace and its seed. sim --seed SEED runs one job and prints its trace.
 #include <fmt/core.h>
 
 #include <cstdlib>

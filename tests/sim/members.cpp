@@ -18,11 +18,11 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kGatherMs = 30'000, kAskMs = 40'000, kSeenMs = 12'000;
-// until all know that one has left; well before links are mended
+// The time until all know that a rank has left; well before links are mended.
 constexpr int64_t kNewsNs = 600 * kMillisecond;
 constexpr int64_t kMendedNs = 2200 * kMillisecond;  // until the tree is whole again after that
 constexpr int64_t kComputeNs = 50 * kMillisecond;   // at most, between two things that a rank does
-// time for which a rendezvous stays after a failure
+// The time for which a rendezvous stays after a failure.
 constexpr int64_t kLingerNs = 31 * kSecond;
 constexpr int kMaker = 0;  // the rank that makes the unique id
 

@@ -1,5 +1,6 @@
-// One simulated job as its members see it, and what must hold of it. The members join, watch each
-// other, exchange, agree who is left, and leave, with the code of src/bootstrap as it is.
+// One simulated job as its members see it, and the invariants that it must keep. The members join,
+// watch each other, exchange, agree who is left, and leave, with the code of src/bootstrap as it
+// is.
 #pragma once
 #include <map>
 #include <memory>
@@ -51,7 +52,7 @@ class Members {
     std::set<int> dead;  // when the first asked
   };
 
-  // members.cpp: what a rank does
+  // members.cpp has the actions of a rank.
   void main(int r);
   std::shared_ptr<Job> join(int r);
   void gather_all(int r, Job& job);
@@ -67,7 +68,7 @@ class Members {
   const Rank& as_known(int r) const { return ranks_[static_cast<size_t>(r)]; }
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
 
-  // members_ends.cpp: what befalls them, and what must hold
+  // members_ends.cpp has the mishaps, and the invariants.
   void plan_mishap();
   void plan_loss_of(int host, int64_t at_ns);
   void stop_chosen(int64_t ns);

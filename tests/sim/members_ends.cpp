@@ -1,4 +1,4 @@
-// The mishaps of simulated members, and the rules that must hold (members.h).
+// The mishaps of simulated members, and the invariants that must hold (members.h).
 #include <algorithm>
 
 #include "members.h"
@@ -8,13 +8,13 @@ namespace {
 
 constexpr int64_t kEndNs = 600 * kSecond;      // by then all is over
 constexpr int64_t kHostFoundNs = 6 * kSecond;  // until all know who is gone with it
-// until all know that a rank is held for dead
+// The time until all know that a rank is held for dead.
 constexpr int64_t kSilenceToldNs = 1500 * kMillisecond;
 constexpr uint64_t kMostEvents = 3'000'000;  // by then all has come to rest
 constexpr int64_t kLateMs = 2500;            // time of a rank that reports that it cannot join
-// until a rank that has joined beats, and speaks for others
+// The time until a rank that has joined beats, and speaks for others.
 constexpr int64_t kBegunNs = 20 * kMillisecond;
-// after a pause, by when what was said of others meanwhile is taken back
+// The time after a pause by which reports about others, made during the pause, are withdrawn.
 constexpr int64_t kSpeaksAfterNs = 2 * kSecond;
 
 }  // namespace
@@ -77,8 +77,8 @@ void Members::plan_loss_of(int host, int64_t at_ns) {
   });
 }
 
-// Stops the chosen rank. All must learn of it, also ranks that hear of it only over the tree, and
-// if it is at the root.
+// Stops the chosen rank. All others must learn of it, also ranks that hear of it only over the
+// tree, and also if the chosen rank is the root.
 void Members::stop_chosen(int64_t ns) {
   std::vector<int> there;
   for (int r = 0; r < setting_.ranks; r++)
@@ -123,8 +123,8 @@ void Members::plan_mishap() {
         stop_chosen(world_.between(4 * kSecond, 8 * kSecond));
     });
   for (int pause_ms = 0, r = 0; setting_.mishap == Mishap::farewells && r < setting_.ranks; r++) {
-    // At once, just when the others begin to look for who they have lost, or when they are through
-    // with that.
+    // The next rank leaves at once, or just when the others begin to look for lost ranks, or when
+    // they have finished looking.
     const int64_t way = world_.between(0, 99);
     pause_ms += static_cast<int>(r % 2 == 1 && way < 40 ? world_.between(0, 20)
                                  : way < 70             ? world_.between(950, 1150)
@@ -133,7 +133,7 @@ void Members::plan_mishap() {
   }
   for (size_t i = leaves_after_.size(); i > 1; i--)
     std::swap(leaves_after_[i - 1], leaves_after_[world_.below(i)]);
-  // Deaths meet pauses.
+  // Ranks are paused while others die.
   for (int r = 0; setting_.mishap == Mishap::deaths && r < setting_.ranks; r++)
     if (setting_.weather.loss == 0 && world_.chance(0.1))
       world_.after(world_.between(0, most_ns),
@@ -185,8 +185,8 @@ void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed,
   Answer& answer = answers_[meeting];
   if (may_split() || silent(r)) return;  // which may be told by nobody that it counts as dead
   if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
-  // A rank that has left or died since may have told no living rank, or only one that is stopped;
-  // if nobody is lost or late, it has told all.
+  // A rank that has left or died since may have told no living rank, or only one that is stopped.
+  // If no rank is lost or late, it has told all.
   const bool told = dead_.empty() && setting_.mishap != Mishap::pauses && !silent(setting_.chosen);
   const bool lives = answer.first >= 0 && (told || !gone(answer.first));
   if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
@@ -257,7 +257,7 @@ void Members::judge_joining(int r) {
 // no other rank was paused lately.
 void Members::judge_suspicion(int r, int other) {
   const bool narrow = setting_.weather.room <= 16384 &&
-                      // a frame may wait long behind what is gathered
+                      // A frame may wait long behind the data of an exchange.
                       setting_.weather.most_ns > 2 * kMillisecond;
   const bool late = narrow || setting_.weather.loss > 0;  // frames, and goodbyes
   if ((late && (!setting_.weather.datagrams || rank(other).leaving)) || may_split() ||
@@ -296,7 +296,7 @@ bool Members::spoken_for(int r) const {
   const bool has_beaten = as_known(r).process->paused_from_ns() - as_known(r).ended_ns > kBegunNs;
   const int next = ring[(at + 1) % ring.size()],
             before = ring[(at + ring.size() - 1) % ring.size()];
-  // the rank beside it knows its neighbours of the tree as it was at first
+  // The rank beside it knows only its neighbours in the first tree.
   const bool mended = !dead_.empty();
   return setting_.weather.datagrams && has_beaten && !mended && (speaks(next) || speaks(before));
 }

@@ -1,6 +1,7 @@
-// members [--first SEED] [--seeds N]: runs N simulated jobs of members; the first that breaks an
-// invariant ends it, with its trace and its seed. members --seed SEED: one job, with its trace.
-// members --count N: goes on, and counts the seeds that break.
+// members [--first SEED] [--seeds N]: runs N simulated jobs of members. The first one that breaks
+// an invariant ends it, with its trace and its seed. members --seed SEED runs one job and prints
+// its trace. members --count N goes on after a broken invariant, and counts the seeds that break
+// one.
 #include <fmt/core.h>
 #include <sodium.h>
 
@@ -24,7 +25,7 @@ void random_to(void* data, size_t bytes) {
     static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(World::current().random() >> 32);
 }
 
-// Numbers, nonces and secrets follow from the seed, too.
+// Makes numbers, nonces and secrets follow from the seed, too.
 void take_over_chance() {
   static randombytes_implementation chance{name, random_32, nullptr, nullptr, random_to, nullptr};
   if (sodium_init() < 0 || randombytes_set_implementation(&chance) != 0) std::abort();

@@ -64,7 +64,7 @@ MembersSetting random_members(World& world) {
   made.gathers = static_cast<int>(world.between(0, 5));
   made.phases = static_cast<int>(world.between(1, 3));
   made.bytes = world.chance(0.2) ? 6000 : 64;
-  // the first makes the unique id
+  // Rank 0 makes the unique id, so it is not chosen.
   made.chosen = static_cast<int>(world.between(1, made.ranks - 1));
   if (made.mishap == Mishap::pauses) made.join_ms = 60'000;
   if (made.mishap == Mishap::silent) made.times.dead_ns = 2 * kSecond;

@@ -13,17 +13,17 @@ namespace fsccl::sim {
 enum class Mishap : uint8_t {
   none,
   pauses,     // ranks are stopped, or get no processor, for up to 8 s
-  strangers,  // others knock, with a wrong secret or with nonsense
+  strangers,  // strangers connect, with a wrong secret or with nonsense
   missing,    // a rank never comes
-  misfit,     // one says another number of ranks, or is there twice
-  differing,  // one gathers something else
+  misfit,     // a rank gives another number of ranks, or joins twice
+  differing,  // a rank gathers something else
   early,      // ranks die while the job is joined
   deaths,     // ranks die later, between two pieces of what they send
   hosts,      // a host is gone
   cuts,       // nothing passes between two hosts, for a while or for good
   garbled,    // packets have wrong bits
-  silent,     // one is stopped for so long that it counts as dead, and goes on then
-  farewells,  // they leave one after the other, or two at once, while others stay
+  silent,     // a rank is stopped for so long that it counts as dead, and then goes on
+  farewells,  // ranks leave one after the other, or two at once, while others stay
 };
 inline constexpr const char* kMishaps[] = {"none",      "pauses", "strangers", "missing", "misfit",
                                            "differing", "early",  "deaths",    "hosts",   "cuts",

@@ -49,7 +49,7 @@ std::vector<size_t> end_to_end(const std::vector<size_t>& counts) {
   return at;
 }
 
-// Mostly small, at times as large as may be, and rarely nothing.
+// Returns a count that is mostly small, at times as large as possible, and rarely zero.
 size_t random_count(World& world, size_t most) {
   if (world.chance(0.05)) return 0;
   const uint64_t bits = world.below(64 - static_cast<uint64_t>(__builtin_clzll(most | 1)) + 1);
@@ -264,7 +264,7 @@ size_t Call::output_count(const Op::Tensor& tensor) const {
   }
 }
 
-// Small enough that a sum of all ranks' is exact in every type.
+// Returns a value so small that a sum over all ranks is exact in every type.
 int64_t Call::value(size_t tensor, int rank, size_t index) const {
   return static_cast<int64_t>(
              mix_hash(mix_hash(number_ * 64 + tensor, static_cast<uint64_t>(rank)), index) % 27) +
@@ -286,7 +286,7 @@ std::optional<int64_t> Call::expected(size_t t, size_t i) const {
   const Op::Tensor& tensor = op_.tensors[t];
   const auto n = static_cast<size_t>(ranks_), self = static_cast<size_t>(rank_);
   const size_t count = std::max<size_t>(tensor.count, 1);
-  // Finds the rank whose part of the parts at these places has `i` in it, and where.
+  // Finds the rank whose part contains `i`, and the place of `i` in that part.
   const auto in_parts = [&](const std::vector<size_t>& counts, const std::vector<size_t>& at,
                             const auto& from) -> std::optional<int64_t> {
     for (size_t q = 0; q < n; q++)

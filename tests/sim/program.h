@@ -34,10 +34,10 @@ struct Op {
 
 struct ProgramSize {
   int ranks = 2, ops = 10;
-  size_t bytes = 0;  // about the most of a tensor's larger buffer
+  size_t bytes = 0;  // about the bytes of a tensor's larger buffer, at most
 };
 std::vector<Op> random_program(World& world, const ProgramSize& size);
-// Another call in place of `op`: legal by itself, but not what the others call.
+// Returns another call in place of `op`, which is legal by itself, but not what the others call.
 Op differing(World& world, const Op& op, int ranks);
 
 // Memory of a rank that all ranks of a machine map.
@@ -47,17 +47,17 @@ struct Arena {
   size_t used = 0;
 };
 
-// One operation of one rank. Lives until the operation is over.
+// One operation of one rank, which lives until the operation is complete.
 class Call {
  public:
-  // `arena`: null, or where buffers may lie.
+  // `arena` is where buffers may lie, or null.
   Call(World& world, const Op& op, uint64_t number, int rank, int ranks, Arena* arena);
   Status start(Collectives& collectives, Lists& lists);
-  // Why the buffers are not as they must be: the output right, nothing beside it written, the input
-  // as it was.
+  // Returns why the buffers are wrong, or nothing: the output must be right, nothing beside it
+  // written, and the input unchanged.
   std::optional<std::string> problem() const;
-  // The operation failed, so its buffers belong to the caller again. Notes if they are written to
-  // later.
+  // The operation failed, so its buffers belong to the caller again. The call notes their contents,
+  // to find whether they are written later.
   void give_back();
   bool touched() const;
 

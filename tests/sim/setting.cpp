@@ -70,7 +70,8 @@ Setting random_setting(World& world) {
     made.weather.damaged = made.damage = 0.01;
     if (world.chance(0.3)) made.weather.garbled = 0.005;
   }
-  // With the line of every rank there is room for its checksums, as the communicator sees to.
+  // Besides the line of every rank, a slot has space for its checksums, as the communicator
+  // ensures.
   if (made.checksum)
     made.slot_bytes =
         std::max(made.slot_bytes,
@@ -81,7 +82,7 @@ Setting random_setting(World& world) {
   if (world.chance(0.5)) made.rules = random_rules(world, made.network, made.can_read);
   made.select.costs.can_read = made.can_read;
   made.select.costs.exchange = static_cast<double>(world.between(50, 20'000));
-  // then small ones go in steps
+  // Small calls then go in steps.
   if (made.network && world.chance(0.5)) made.select.costs.message = made.select.costs.exchange / 3;
   made.select.costs.sharers = world.chance(0.3) ? 2 : 1;
   if (world.chance(0.3)) made.select.eager_bytes = static_cast<int64_t>(world.below(20'000));

@@ -12,14 +12,14 @@ namespace fsccl::sim {
 enum class Trouble : uint8_t {
   none,
   death,     // ranks die, between two messages or in the middle of a signal to all
-  cut,       // nothing passes between two of them any more
-  mismatch,  // one calls something else
+  cut,       // nothing passes between two ranks any more
+  mismatch,  // a rank calls something else
   garbled,   // headers of messages have wrong bits
-  stopped,   // one does nothing for longer than the timeout
-  // bytes arrive with wrong bits, of headers and of what they carry, and of slots in memory; all
-  // have checksums
+  stopped,   // a rank does nothing for longer than the timeout
+  // Bytes arrive wrong, in headers, in their payloads and in slots in memory. All ranks use
+  // checksums.
   damaged,
-  aborted,  // one gives up
+  aborted,  // a rank gives up
 };
 inline constexpr const char* kTroubles[] = {"none",    "death",   "cut",     "mismatch",
                                             "garbled", "stopped", "damaged", "aborted"};
