@@ -31,7 +31,7 @@ def test_pytorch_takes_the_functions(fsccl):
 
 
 def test_the_package_names_its_library():
-    """mem_pool() hands the name to PyTorch, which loads the library by it."""
+    """mem_pool() passes the library's name to PyTorch, which loads the library by it."""
     from fsccl_torch import _capi
 
     pluggable = torch.cuda.memory.CUDAPluggableAllocator(
@@ -43,7 +43,7 @@ def test_the_package_names_its_library():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the memory below is the host's")
 def test_blocks_come_from_the_allocator_of_the_device(fsccl):
     host, limit = c.Allocator(), c.Allocator()
-    assert fsccl.fsccl_torch_malloc(4096, 0, None) is None  # nobody serves the device
+    assert fsccl.fsccl_torch_malloc(4096, 0, None) is None  # no allocator serves the device
     assert fsccl.fsccl_allocator_host(ctypes.byref(host)) == 0
     assert fsccl.fsccl_allocator_limit(ctypes.byref(host), 10000, ctypes.byref(limit)) == 0
     assert fsccl.fsccl_torch_use(0, ctypes.byref(limit)) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend beside its collectives: works and futures, memory, state of modules."""
+"""Tests the backend besides its collectives: works and futures, memory, state of modules."""
 
 import datetime
 import threading
@@ -76,7 +76,7 @@ def futures():
 
 
 def forgotten():
-    """Works that nobody waits for keep their tensors, and end."""
+    """A work that nobody waits for keeps its tensors until it ends."""
     rank = dist.get_rank()
     for i in range(200):
         if rank == 0:
@@ -92,7 +92,7 @@ def forgotten():
 
 
 def threads():
-    """Two threads on two groups, while a third waits for a message."""
+    """Two threads use two groups, while a third one waits for a message."""
     rank, size = dist.get_rank(), dist.get_world_size()
     other, received = dist.new_group(), torch.zeros(1)
     waiting = threading.Thread(target=dist.recv, args=(received, (rank - 1) % size))
@@ -307,7 +307,7 @@ def hook_of_ddp():
 
 
 def power_sgd():
-    """A hook of torch's that waits for futures inside functions hung on futures."""
+    """A communication hook of torch waits for futures inside functions that are hung on futures."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
 
     torch.manual_seed(3)
@@ -335,7 +335,7 @@ def test_state_of_shards(four):
 
 
 def custom_communication():
-    """FSDP2 with its buffers in the pool: the same parameters as without."""
+    """FSDP2 with its buffers in the pool gives the same parameters as without it."""
     import fsccl_torch
     from torch.distributed.fsdp import FSDPModule, fully_shard
 

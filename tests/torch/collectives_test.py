@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every collective of torch.distributed over fsccl, for all dtypes, contiguous or not: the result
-is what is computed here from what all ranks give."""
+"""Tests every collective of torch.distributed over fsccl, for all dtypes, contiguous or not. The
+result must be what is computed here from the inputs of all ranks."""
 
 import functools
 
@@ -38,7 +38,7 @@ def values(rank, shape, dtype):
 
 
 def formed(tensor, form):
-    """The same numbers in another arrangement in memory."""
+    """Returns the same numbers in another arrangement in memory."""
     if form == 'transposed':
         return tensor.t().clone(memory_format=torch.contiguous_format).t()
     if form == 'sliced':
@@ -183,7 +183,7 @@ def operator(name):
 
 
 def reduced(parts, name):
-    """In rank order; 16-bit floats and fp8 in fp32, rounded once."""
+    """Returns the sums in rank order; 16-bit floats and fp8 are summed in fp32 and rounded once."""
     dtype = parts[0].dtype
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize <= 2 else dtype
     if dtype is torch.bool and name in ('SUM', 'PRODUCT'):
@@ -312,8 +312,8 @@ def coalesced(form, async_ops):
 
 
 def coalesced_bits():
-    """All-reduce as one operation and as a list: the same bits, also where a rank's part is uneven
-    or empty."""
+    """An all-reduce as one operation and one as a list give the same bits, also where a rank's part
+    is uneven or empty."""
     rank, _ = here()
     tensors = [
         torch.randn(count, generator=torch.Generator().manual_seed(rank))
@@ -347,7 +347,7 @@ def functional():
 
 
 def overlapping_lists():
-    """Lists of tensors apart in memory, and a tensor of the list given as input."""
+    """The tensors of the list lie apart in memory, and a tensor of the list is the input."""
     rank, size = here()
     apart = torch.zeros(size, 2, 4)[:, 0]
     listed = list(apart)
@@ -357,7 +357,7 @@ def overlapping_lists():
 
 
 def negated():
-    """A view that is negative only in name (torch refuses conjugate ones itself)."""
+    """The view is negative only in name (torch refuses conjugate views itself)."""
     rank, size = here()
     mine = values(rank, (3, 4), torch.complex64)
     imaginary = [torch.empty(3, 4) for _ in range(size)]
@@ -418,7 +418,7 @@ def test_coalesced(group, form, async_ops):
 
 
 def large():
-    """Beyond what travels through slots at once, from the pool and from elsewhere."""
+    """The tensors exceed what travels through slots at once. They lie in the pool and elsewhere."""
     rank, size = here()
     backend = dist.group.WORLD._get_backend(torch.device('cpu'))
     for new in (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/torch/fsdp2_train.py under torchrun: it learns, and prints the same losses for each
-backend."""
+"""Tests examples/torch/fsdp2_train.py under torchrun: it learns, and prints the same losses for
+each backend."""
 
 import os
 import re

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""export_model(): what a module on the meta device says of a token, against real tensors."""
+"""Compares what export_model() says of a token for a module on the meta device with real
+tensors."""
 
 import ctypes
 import json
@@ -72,7 +73,8 @@ def test_units_and_operations():
 
 
 def test_activations_against_the_tracker_of_torch():
-    """Bytes held after the forward pass are those that torch's dispatch mode counts, within 5 %."""
+    """The bytes held after the forward pass are those that torch's dispatch mode counts, within 5
+    %."""
     batch, length = 4, 64
     network, tracker = Network(), MemTracker()
     tracker.track_external(network)

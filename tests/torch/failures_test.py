@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failure ends in an exception that says which rank, which call and what to do: no hang, no dead
-interpreter."""
+"""Tests that a failure ends in an exception that says which rank, which call and what to do.
+Nothing hangs, and no interpreter dies."""
 
 import ctypes.util
 import datetime
@@ -29,7 +29,7 @@ SUCCESS = torch._C._distributed_c10d.ErrorType.SUCCESS
 
 @pytest.fixture(scope='module')
 def two():
-    """Ranks that no test below has harmed: those that a test harms are not used again."""
+    """Gives ranks that no test has harmed: ranks that a test harms are not used again."""
     with ranks_.Ranks(2) as started:
         yield started
 
@@ -81,8 +81,8 @@ def test_a_rank_dies(two, call):
 
 
 def monitored_barrier(timeout, wait_all_ranks=False):
-    """Before 2.14 torch.distributed.monitored_barrier refuses groups that are not gloo's; the group
-    has it."""
+    """Before 2.14 torch.distributed.monitored_barrier refuses groups that are not gloo's, but the
+    group itself has the method."""
     (dist if BACKEND else dist.group.WORLD).monitored_barrier(
         timeout=timeout, wait_all_ranks=wait_all_ranks
     )
@@ -128,7 +128,7 @@ def other_members():
     if dist.get_rank() == 1:
         store.wait(
             ['told']
-        )  # without this rank no group is made, and rank 0 is there for whoever asks
+        )  # without this rank no group is made; rank 0 still serves others
     if dist.get_rank() != 2:
         dist.barrier(dist.new_group([0, 1]))
         return None
@@ -239,7 +239,7 @@ def test_all_ranks_have_the_error_of_a_timeout(call):
 
 
 def made_again_after_an_abort(late_rank):
-    """The store is the one of the first group."""
+    """The new group uses the store of the first group."""
     rank = dist.get_rank()
     for round in range(3):
         tensor = torch.ones(2)
@@ -289,7 +289,7 @@ def test_abort(two):
 
 
 def refused():
-    """The call did nothing: the group is as good as before."""
+    """A refused call does nothing, and the group works as before."""
     tensor, who = torch.ones(4), f'rank {dist.get_rank()} of group'
     backend = dist.group.WORLD._get_backend(torch.device('cpu'))
     for action, kind, words in [
@@ -454,8 +454,8 @@ def test_xla_without_torch_xla():
 
 def test_exits_without_destroying(tmp_path):
     """Programs end without destroy_process_group(), with works in flight and futures that nobody
-    waits for. A callback of theirs runs to its end: a thread that came back to an interpreter which
-    has gone would end the process."""
+    waits for. A callback of a program runs to its end: a thread that returned to an interpreter
+    which is gone would end the process."""
     code = f"""
         import sys, time, fsccl_torch, torch, torch.distributed as dist
         rank = int(sys.argv[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups: parts of others, meshes, names with several backends, the debug wrapper."""
+"""Tests process groups: parts of others, meshes, names with several backends, the debug wrapper."""
 
 import datetime
 import itertools
@@ -79,7 +79,7 @@ def splits():
     assert [int(one) for one in gathered] == ([0, 3] if rank in (0, 3) else [2, 1])
     again = dist.split_group(part, split_ranks=[[0], [1]])
     assert again.size() == 1
-    # a rank that is in no part is told, and the others have their group
+    # A rank that is in no part is told so, and the others have their group.
     if rank == 3:
         text, _ = ranks_.fails(
             lambda: dist.split_group(split_ranks=[[0, 1], [2]]), NotImplementedError
@@ -115,7 +115,8 @@ def test_groups(four, case):
 
 
 def as_torch_calls_a_group():
-    """Calls of a process group without options, or with a root or an operator in place of them."""
+    """Makes the calls of a process group without options, or with a root or an operator in place of
+    them."""
     rank, world = dist.get_rank(), dist.group.WORLD
     world.allreduce([tensor := torch.full((3,), rank + 1.0)]).wait()
     assert tensor.tolist() == [3.0] * 3
@@ -143,7 +144,8 @@ def test_calls_of_a_group(two):
 
 
 def anew(store, name, level, case):
-    """`case` in a process group made anew with another name or debug level, then one as before."""
+    """Runs `case` in a process group with another name or debug level, and then makes one as
+    before."""
     rank, size = dist.get_rank(), dist.get_world_size()
     for number, (backend_name, debug, then) in enumerate(
         [(name, level, case), ('fsccl', 'OFF', dist.barrier)]
@@ -179,8 +181,8 @@ def test_names(two, tmp_path, name):
 
 
 def carried_by_gloo():
-    """In a map of devices the tensors of the host go to gloo, in the default group and in others;
-    then the map says fsccl again."""
+    """If a map of devices names gloo for tensors of the host, gloo carries them, in the default
+    group and in others. Then the map names fsccl again."""
     import fsccl_torch
 
     before = fsccl_torch.stats()

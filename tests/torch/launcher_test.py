@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsccl_torch.from_launcher(): what a launcher says, in torch's variables. tests/launchers runs the
-launchers themselves."""
+"""Tests fsccl_torch.from_launcher(), which puts what a launcher says into torch's variables.
+tests/launchers runs the launchers themselves."""
 
 import os
 
@@ -31,15 +31,15 @@ SLURM = {
 
 @pytest.fixture
 def launched(monkeypatch):
-    """launched(variables): what from_launcher() returns and what torch's variables are then, with
-    those variables alone."""
+    """launched(variables) sets those variables alone, and returns what from_launcher() returns and
+    what torch's variables are then."""
     for name in os.environ:
         if name in TORCH or name.startswith(('OMPI_', 'PMI', 'SLURM_')):
             monkeypatch.delenv(name)
 
     def call(variables):
         with pytest.MonkeyPatch.context() as patch:
-            for name in TORCH:  # so that they are put back
+            for name in TORCH:  # so that monkeypatch restores them
                 patch.setenv(name, '')
                 patch.delenv(name)
             for name, value in variables.items():

@@ -27,9 +27,9 @@ VERSIONS = (
     '2.9.0',
     '2.11.0',
     '2.13.0',
-)  # beside the one of requirements.txt, which all other tests run with
+)  # all other tests run with the version of requirements.txt
 FREE_GB = 6  # for one environment while it is made, and for what the tests write
-# torch asks for these besides CUDA.
+# torch asks for these packages besides CUDA.
 WITH_TORCH = (
     'filelock',
     'typing-extensions',
@@ -80,7 +80,8 @@ def check_space(folder):
 
 
 def make(version, folder, more=()):
-    """The virtual environment with that torch and with `more` packages, complete or not there."""
+    """Makes a virtual environment with that torch and with `more` packages, complete or not at
+    all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     check_space(folder.parent)
     shutil.rmtree(folder, ignore_errors=True)
@@ -126,8 +127,8 @@ def make(version, folder, more=()):
 
 
 def install_package(folder, library):
-    """The package of the tree: torch finds it by its entry point. The tests use the modules of the
-    tree."""
+    """Installs the package of the tree, by whose entry point torch finds it. The tests use the
+    modules of the tree."""
     subprocess.run(
         [
             folder / 'bin/python',
@@ -147,7 +148,7 @@ def install_package(folder, library):
 
 
 def run_tests(folder, library, quick):
-    """The files that failed, and how many cases passed and failed."""
+    """Returns the files that failed, and how many cases passed and failed."""
     failed, counts = [], {'passed': 0, 'failed': 0}
     for file, some in TESTS.items():
         words = some if quick else FULL.get(file, '')

@@ -118,7 +118,8 @@ def test_pairs_can_be_filtered(snapshot):
 
 
 def test_the_viewer_can_go_back_in_time(snapshot):
-    """Walks as its view of segments does: from the last state to the first, event by event."""
+    """Walks as the viewer's view of segments does: from the last state to the first, event by
+    event."""
     segments = {segment['address']: segment for segment in snapshot['segments']}
     mapped = {address: segment['total_size'] for address, segment in segments.items()}
     live = {

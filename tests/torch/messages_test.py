@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages match by their ranks and tags, in whatever order they are received; and what a Work
-tells beside wait()."""
+"""Tests that messages match by their ranks and tags, in whatever order they are received, and what
+a Work offers besides wait()."""
 
 import time
 
@@ -23,7 +23,8 @@ def three():
 
 
 def tags_in_another_order():
-    """More messages than FSCCL has room for at a time, small and large ones, received backwards."""
+    """The messages are more than FSCCL takes at a time, small and large ones, and are received
+    backwards."""
     count, large = 90, torch.arange(300_000.0)
     if dist.get_rank() == 0:
         works = [
@@ -60,7 +61,7 @@ def equal_tags_keep_their_order():
 
 
 def both_send_first():
-    """Each waits for its own large send while the other's is to be received."""
+    """Each rank waits for its own large send before it receives the other rank's."""
     rank = dist.get_rank()
     received = torch.zeros(400_000, 2)[:, 0]
     work = dist.irecv(received, 1 - rank, tag=5)
@@ -131,7 +132,7 @@ def futures_of_messages():
 
 
 def completes():
-    """A program may ask instead of waiting."""
+    """A program may call is_completed() instead of waiting."""
     work = dist.all_reduce(torch.ones(3), async_op=True)
     end = time.monotonic() + 20
     while not work.is_completed() and time.monotonic() < end:
@@ -185,7 +186,7 @@ def from_any_rank():
 
 
 def from_any_rank_while_sending():
-    """Everybody sends to the next rank, and waits for that, before it looks who sent to it."""
+    """Each rank sends to the next rank and waits for that, before it receives from any rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     received = torch.zeros(200_000)
     work = dist.irecv(received)
@@ -203,7 +204,7 @@ def test_any_source(three, case):
 
 
 def other_size(first_tag):
-    """Both ranks have the error, whether the receive was there before the message or not."""
+    """Both ranks get the error, whether the receive was there before the message or not."""
     rank = dist.get_rank()
     if rank == 0:
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole tensors and their owners (fsccl_torch.Owners), and the Muon of examples/torch/muon.py."""
+"""Tests whole tensors and their owners (fsccl_torch.Owners), and the Muon of
+examples/torch/muon.py."""
 
 import os
 import re
@@ -152,7 +153,8 @@ def run_example(*arguments, processes):
 
 
 def alone(ranks):
-    """The same training in this process, with whole matrices and the mean over all ranks' data."""
+    """Returns the same training in this process, with whole matrices and the mean over all ranks'
+    data."""
     sys.path.insert(0, str(EXAMPLES))
     import fsdp2_train
     import muon

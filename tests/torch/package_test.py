@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / 'bindings/torch'
 LIBRARY_PACKAGE = ROOT / 'bindings/python'
 LIBRARY = os.environ['FSCCL_TORCH_LIBRARY']
-# Two ranks that name the backend and import nothing of it.
+# The program has two ranks that name the backend and import nothing of it.
 TWO_RANKS = """
 import json, pathlib, sys, torch, torch.distributed as dist
 rank, store = int(sys.argv[1]), sys.argv[2]
@@ -37,7 +37,7 @@ print(json.dumps([sys.modules["fsccl_torch"].__file__, *map(str, mapped)]))
 
 
 def environment(**changes):
-    """This one without what chooses the package and the library of the tree."""
+    """Returns this environment without what chooses the package and the library of the tree."""
     own = ('PYTHONPATH', 'FSCCL_TORCH_LIBRARY', 'PYTEST_ADDOPTS')
     return {
         **{name: value for name, value in os.environ.items() if name not in own},
@@ -165,7 +165,7 @@ def test_wheel_built_from_the_sources(tmp_path):
 
 
 def test_editable_installation(tmp_path):
-    """The package is used where it lies; the library is put there too."""
+    """The package is used where it lies, and the library is put beside it."""
     package = shutil.copytree(
         PACKAGE,
         tmp_path / 'bindings/torch',
@@ -298,7 +298,8 @@ def test_library_is_of_another_version(tmp_path):
     ['2.6.0+cu124', '2.7.0a0+7c8ec84dab.nv25.03', '2.11.0', '2.15.0+cu132', '2.99.0.dev20270101'],
 )
 def test_pip_leaves_the_torch_that_is_there(wheel, tmp_path, version):
-    """Whatever version it is: a release, one of a container, one that is too old."""
+    """pip leaves the installed torch alone, whether it is a release, one of a container, or too
+    old."""
     there = tmp_path / f'torch-{version}.dist-info'
     there.mkdir()
     (there / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: torch\nVersion: {version}\n')

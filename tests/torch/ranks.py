@@ -103,7 +103,7 @@ class Ranks:
                     failures.append(f'rank {rank}: {results[rank]}')
                     until = min(
                         until, time.monotonic() + 1
-                    )  # the others may have the same to say, or wait for this one
+                    )  # the others may report the same, or wait for this one
         if failures or waiting:
             failures += [f'rank {rank}: no answer' for rank in waiting.values()]
             self.stop(patience=0)
@@ -138,7 +138,7 @@ def _serve(pipe, store, rank, size, backend, timeout):
                 'fsccl_torch'
             )  # where it is not installed, torch does not load it by itself
         pipe.send((True, None))
-        pipe.recv()  # all ranks have come so far
+        pipe.recv()  # waits until all ranks are ready
         dist.init_process_group(
             backend,
             init_method=f'file://{store}',
@@ -161,7 +161,7 @@ def _serve(pipe, store, rank, size, backend, timeout):
 
 
 def fails(action, kind=Exception):
-    """The text of the exception that `action` raises, and the seconds until then."""
+    """Returns the text of the exception that `action` raises, and the seconds until then."""
     begin = time.monotonic()
     try:
         action()

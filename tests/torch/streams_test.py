@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How works of a GPU are ordered, over a stand-in for torch.cuda (stand_in_streams.py). On a GPU:
-tests/gpu/torch_test.py."""
+"""Tests how works of a GPU are ordered, over a stand-in for torch.cuda (stand_in_streams.py).
+tests/gpu/torch_test.py runs on a GPU."""
 
 import datetime
 import gc
@@ -30,13 +30,13 @@ def comm(gpu):
 
 
 def copies(gpu, source, target, seen=None):
-    """Stands for a function of libfsccl: its copy is made when its stream comes to it. It may not
-    run behind its operands."""
+    """Stands for a function of libfsccl: its copy is made when its stream comes to it, and must not
+    run before its operands are ready."""
     alive = weakref.ref(source.untyped_storage()), source.data_ptr(), target.data_ptr()
     kept = (
         source.detach(),
         target.detach(),
-    )  # the memory itself, so that an error of the test is no crash
+    )  # the memory itself, so that a wrong order does not crash the test
 
     def function(comm, stream, work):
         assert comm == 4711 and work is None
@@ -54,7 +54,7 @@ def test_an_operation_follows_what_its_caller_was_given(gpu, comm):
     work = comm.submit('copy', copies(gpu, source, target), (), (source, target), [target])
     assert not work.is_completed() and target.sum() == 0  # the host has waited for nothing
     work.wait()
-    assert target.sum() == 0  # nor here
+    assert target.sum() == 0  # the host has not waited here either
     comm._sides[source.device].stream.synchronize()
     assert target.tolist() == [7] * 4
     gpu.current_stream(None).synchronize()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that goes on after ranks have died: who they are, the group of the others, and their
-state dealt out anew."""
+"""Tests training that goes on after ranks have died: which ranks are left, their group, and the
+redistribution of their state."""
 
 import importlib
 import os
@@ -87,7 +87,7 @@ def shrinks_by_name():
     dist.barrier()
     if rank == 1:
         return
-    dist.shrink_group([1])  # nobody has died
+    dist.shrink_group([1])  # no rank has died
     assert dist.get_world_size() == 2 and dist.get_rank() == rank // 2
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -137,7 +137,7 @@ def dealt_out_anew():
         assert all(
             torch.equal(tensor.to_local(), before.to_local()) for tensor, before in zip(back, old)
         )
-    # Shard 1 has version 4 alone, shard 0 version 5.
+    # Shard 1 exists only in version 4, and shard 0 only in version 5.
     text, _ = fails(
         lambda: fsccl_torch.redistribute(old, new, version=5 - rank % 2), fsccl_torch.FscclError
     )

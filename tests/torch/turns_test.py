@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that functions hung on futures issue come in one order on all ranks, whenever those
-functions run."""
+"""Tests that collectives which functions hung on futures issue come in one order on all ranks,
+whenever these functions run."""
 
 import time
 
@@ -18,15 +18,15 @@ def two():
 
 
 def late(step):
-    """Work on one rank alone, the other one each time, so that futures complete there before
-    anything is hung on them."""
+    """Works on one rank alone, and on the other one the next time, so that futures complete there
+    before anything is hung on them."""
     if step % 2 == dist.get_rank():
         time.sleep(0.02)
 
 
 def sums_of_equal_sizes():
-    """Each collective has the same size, so only the order tells them apart: sums of different ones
-    would be wrong."""
+    """Each collective has the same size, so only the order tells them apart: a sum of different
+    ones would be wrong."""
     size = dist.get_world_size()
     for step in range(20):
         results = []
@@ -79,8 +79,8 @@ def function_fails():
 
 
 def power_sgd():
-    """Buckets of one size. Its hook issues collectives in functions that are hung on the futures of
-    others."""
+    """The buckets have one size. The hook issues collectives in functions that are hung on the
+    futures of others."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
 
     for seed in range(3):
@@ -100,7 +100,8 @@ def power_sgd():
 
 
 def over_two_groups():
-    """The second sum of each is on another group, as between hosts after one inside each."""
+    """The second sum of each is on another group, as a sum between hosts follows one inside
+    each."""
     other = dist.new_group()
     results = []
     for number in range(6):

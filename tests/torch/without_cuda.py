@@ -29,8 +29,8 @@ def output(*command):
 
 
 def loaded(folder):
-    """The libraries of torch that `import torch` loads, and {version of symbols: library} of those
-    that it misses, which have the version None where they have none."""
+    """Returns the libraries of torch that `import torch` loads, and {version of symbols: library}
+    of those that it misses. Symbols without a version have the key None."""
     ours, missing, versions, waiting = {}, set(), {}, list(_FIRST)
     while waiting:
         name = waiting.pop()
@@ -52,8 +52,8 @@ def loaded(folder):
 
 
 def symbols(libraries, missing, versions):
-    """{missing library: {symbol: its version or None}}. A symbol without a version goes to any of
-    them."""
+    """Returns {missing library: {symbol: its version or None}}. A symbol without a version goes to
+    any of the libraries."""
     defined, wanted = set(), set()
     for path in libraries:
         for line in output('nm', '-D', str(path)).splitlines():

@@ -18,7 +18,7 @@ STEPS = 12
 
 
 def train(codec, reduce_codec=None):
-    """Losses, the parameters at the end, and what the codecs have done."""
+    """Returns the losses, the parameters at the end, and the report of the codecs."""
     import fsccl_torch.fsdp2
 
     torch.manual_seed(1)
@@ -101,7 +101,7 @@ def test_two_hosts_train_alike_with_fewer_bytes():
             assert rough_losses != losses
             assert rough_losses == pytest.approx(losses, rel=0.01)
             assert nothing['reductions'] == done['reductions'] == 0
-            # The gradients that a rank has for the other host are bf16 without a codec.
+            # Without a codec the gradients that a rank has for the other host are bf16.
             for (sum_losses, _, sums), share, tolerance in (
                 (eight, 0.53, 0.01),
                 (four, 0.29, 0.05),

@@ -22,7 +22,7 @@ WIDTH = 96
 
 
 class Gradients:
-    """How many bytes of whole gradients live at once, at most, as autograd makes them."""
+    """Counts the most bytes of whole gradients that live at once, as autograd makes them."""
 
     def __init__(self, layers):
         self._living, self.peak = [], 0
@@ -40,7 +40,7 @@ class Gradients:
 
 
 def train(layers, bucket_bytes):
-    """The pool's figures after some steps, and the peak of the whole gradients."""
+    """Returns the pool's figures after some steps, and the peak of the whole gradients."""
     import fsccl_torch.fsdp2
     from fsccl_torch import fsdp2_group
 
@@ -83,6 +83,7 @@ def test_memory_does_not_grow_with_the_layers(bucket_bytes):
 
 
 def test_processor_time_of_hooks():
-    """Stock FSDP2's takes twice as much; on a loaded machine the ratio may come out higher."""
+    """The hooks of stock FSDP2 take twice as much time. On a loaded machine the ratio may be
+    higher."""
     used = fsdp2_hooks.run(fsdp2_hooks.arguments(['--steps', '40', '--units', '4']))
     assert used['fused'] < 0.7 * used['stock FSDP2 over gloo'], used

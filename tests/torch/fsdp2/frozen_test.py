@@ -26,7 +26,7 @@ def variant(function):
 
 
 def keeping_all():
-    """However few bytes they are."""
+    """Keeps frozen parameters however few bytes they have."""
     if fused():
         from fsccl_torch import fsdp2_gather
 
@@ -34,14 +34,14 @@ def keeping_all():
 
 
 def kept():
-    """How many gathers of frozen parameters moved nothing."""
+    """Returns how many gathers of frozen parameters moved nothing."""
     import fsccl_torch
 
     return fsccl_torch.stats().get('unshard_kept', 0)
 
 
 def with_frozen_weights():
-    """As with adapters: groups with a frozen part, and one that is frozen as a whole."""
+    """Some groups have a frozen part, as with adapters, and one is frozen as a whole."""
     model = system.Model()
     for block in model.blocks:
         block.attention.requires_grad_(False)
@@ -76,7 +76,7 @@ def accumulated_beside_kept_parameters(rank, ranks):
 
 
 def taught(rank, ranks, follow):
-    """A frozen teacher that follows its student after each step."""
+    """A frozen teacher follows its student after each step."""
     keeping_all()
     student = shard(system.Model())
     teacher = shard(system.Model(99).requires_grad_(False), reshard_after_forward=True)
@@ -107,7 +107,7 @@ def teacher_that_is_written_to(rank, ranks):
 
 @variant
 def teacher_that_is_written_to_through_data(rank, ranks):
-    """No version of the teacher's shows it; the student's do."""
+    """The write shows in no version of the teacher's parameters, but in those of the student's."""
 
     def follow(teacher, student):
         for mine, other in zip(teacher.parameters(), student.parameters()):
@@ -152,7 +152,7 @@ def written_in_forward(rank, ranks):
 
 @variant
 def nothing_is_trained(rank, ranks):
-    """Then nothing says where a step ends: they are gathered for each forward."""
+    """No gradient then says where a step ends, so the parameters are gathered for each forward."""
     keeping_all()
     model = shard(system.Model().requires_grad_(False), reshard_after_forward=True)
     losses = []
@@ -186,7 +186,7 @@ class Adapted(nn.Module):
 
 
 def written_in_a_step(keep_frozen_bytes):
-    """Bytes that this rank's cores write in a step of some micro-batches."""
+    """Returns the bytes that this rank's cores write in a step of some micro-batches."""
     import fsccl_torch.fsdp2
 
     torch.manual_seed(0)
@@ -205,7 +205,7 @@ def written_in_a_step(keep_frozen_bytes):
         written.append(backend.counters()['bytes_written'] - before)
     assert written[2] == written[3], written
     del model, layer, optimizer
-    gc.collect()  # the next model's units take the place of these
+    gc.collect()  # so that the next model's units take the place of these
     return written[-1]
 
 

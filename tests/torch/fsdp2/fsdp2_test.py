@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsccl_torch.fsdp2.enable() changes no number: every variant trains as stock FSDP2 over gloo, bit
-for bit on two ranks."""
+"""Tests that fsccl_torch.fsdp2.enable() changes no number: every variant trains as stock FSDP2 over
+gloo does, bit for bit on two ranks."""
 
 import mesh_variants as meshes
 import pytest
@@ -14,7 +14,8 @@ TORCH = tuple(int(number) for number in torch.__version__.split('.')[:2])
 # the parts of these that units carry; of all others both are carried
 CARRIED = {
     'hsdp_accumulated_before_the_all_reduce': {'unshard'},
-    # Before 2.8 FSDP2 does not reshard the root after forward, whatever it is told: units carry it.
+    # Before 2.8 FSDP2 does not reshard the root after forward, whatever the program asks for. Units
+    # carry the root then.
     'resharded_to_two': set() if TORCH >= (2, 8) else {'unshard', 'reduce_grads'},
 }
 
@@ -30,7 +31,7 @@ def of_this_torch(variants_):
 
 
 def carried_by_units(train):
-    """The variant, which besides looks at what of its communication went through units."""
+    """Runs the variant, and checks how much of its communication went through units."""
     expected = CARRIED.get(train.__name__, {'unshard', 'reduce_grads'})
 
     def run(rank, ranks):

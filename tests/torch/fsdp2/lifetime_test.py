@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model on which fsccl_torch.fsdp2.enable() was called is freed with its last reference, and so
-is its memory."""
+"""Tests that a model on which fsccl_torch.fsdp2.enable() was called is freed with its last
+reference, and so is its memory."""
 
 import gc
 import os
@@ -37,7 +37,7 @@ def build(options):
 
 
 def lives(what, options):
-    """One model's life."""
+    """Makes, trains and drops one model."""
     model = build(options)
     for _ in range(2):
         if what == 'unsharded':
@@ -80,7 +80,7 @@ def test_models_are_freed(two, what):
 
 
 def view_outlives_the_model():
-    """Memory is not given to the next model while somebody looks at it."""
+    """Memory is not given to the next model while a view of it exists."""
     model = build({})
     model[0].unshard()
     weight, wanted = model[0].weight.detach(), model[0].weight.detach().clone()

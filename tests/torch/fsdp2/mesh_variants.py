@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uses of FSDP2 on meshes of two dimensions, and on parts of one, each as in variants.py. With 4
-ranks a sum has still one order of its terms: two and two."""
+ranks the terms of a sum still have one order, because ranks are summed two by two."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -59,7 +59,7 @@ def hsdp_in_bfloat16_with_a_divisor(rank, ranks):
 
 
 def hsdp_accumulated_before_the_all_reduce(rank, ranks):
-    """The first of each two backwards reduces within the replica only."""
+    """The first of every two backward passes reduces within the replica only."""
     model = shard(system.Model(), mesh=replicated(ranks))
     optimizer, losses = adam(model), []
     for step in range(4):

@@ -207,7 +207,7 @@ def resharded_after_forward_or_not(rank, ranks):
 
 
 def finalized_by_hand(rank, ranks, asynchronous=False, sync=True):
-    """Two backwards, of which the program finalizes both at once."""
+    """The program finalizes two backward passes at once."""
     model = shard(system.Model())
     model.set_manual_backward_finalization(True)
     optimizer, losses = adam(model), []
@@ -319,7 +319,7 @@ def some_parameters_in_their_own_dtype(rank, ranks):
 
 @switch()
 def modules_in_one_group(rank, ranks):
-    """The head runs several times in a step, by itself."""
+    """The head runs several times in a step, apart from the other modules of its group."""
     model = system.Model()
     for block in model.blocks:
         fully_shard(block)
@@ -411,7 +411,8 @@ def gradients_wider_than_parameters(rank, ranks):
 
 @switch(gathers='compiled autograd', reduces='compiled autograd')
 def compiled_autograd(rank, ranks):
-    """The switch is on as if in each second step: what stock FSDP2 does with it is not ours to test."""
+    """The switch is set in every second step. The test does not judge what stock FSDP2 does with
+    it."""
     model = shard(system.Model(), mp_policy=BFLOAT16)
     optimizer, losses = adam(model), []
     import torch._dynamo.compiled_autograd as compiled

@@ -15,7 +15,7 @@ from torch.distributed import fsdp
 from torch.distributed.fsdp import FSDPModule
 from variants import VARIANTS, fused, system
 
-# The test that has each public method.
+# The table names the test of each public method.
 METHODS = {
     'finalize_backward': 'finalized_by_the_program',
     'reset_iter_state': 'failed_step',
@@ -48,7 +48,7 @@ ELSEWHERE = {
     'hsdp_accumulated_before_the_all_reduce',
     'test_symmetric_memory_is_declined',
 }  # mesh_variants.py, below
-# Switches of which there are more tests, and those that are no methods.
+# These switches have more tests, or are no methods.
 MORE = {
     'custom_all_gather_after_a_step': 'set_custom_all_gather',
     'divisor': 'set_force_sum_reduction_for_comms',
@@ -84,7 +84,7 @@ def test_every_method_has_its_test():
 
 
 def observed(train):
-    """The training, with what enable() logs and reports."""
+    """Runs the training, and returns what enable() logs and reports."""
 
     def run(rank, ranks):
         lines, handler = [], logging.Handler()

@@ -170,7 +170,7 @@ def sometimes_unused(rank, ranks):
 
 
 def accumulate(rank, ranks, sync, make=system.Model, steps=2, **options):
-    """Three micro-batches a step."""
+    """A step has three micro-batches."""
     model = shard(make(), **options)
     optimizer, losses = adam(model), []
     for step in range(steps):
@@ -206,7 +206,7 @@ def accumulated_in_bfloat16(rank, ranks):
 
 @variant
 def gradients_kept_by_the_caller(rank, ranks):
-    """Somebody holds last step's gradients: this step must not write over them."""
+    """The caller holds last step's gradients, so this step must not write over them."""
     model = shard(system.Model())
     optimizer, losses, sums, before = adam(model), [], [], None
     for step in range(3):
@@ -323,7 +323,7 @@ def saved_and_loaded(rank, ranks):
 
 @variant
 def loaded_by_assignment(rank, ranks):
-    """The parameters get other memory."""
+    """The parameters get other memory by assignment."""
     model = shard(system.Model())
     saved = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     losses = system.train(model, adam(model), rank, ranks, range(2))
@@ -360,7 +360,7 @@ def written_in_forward(rank, ranks):
 
 @variant
 def written_in_forward_by_the_program(rank, ranks):
-    """Nothing announces this."""
+    """The program writes to the parameters in forward without announcing it."""
     model = system.Model()
 
     def halve(module, *_):
@@ -442,7 +442,7 @@ def two_backwards(rank, ranks):
 
 @variant
 def failed_step(rank, ranks):
-    """A forward ends in an exception on all ranks; the next step must be right."""
+    """A forward ends in an exception on all ranks, and the next step must be right."""
     model = shard(system.Model())
     optimizer = adam(model)
     losses = system.train(model, optimizer, rank, ranks, range(1))
@@ -490,7 +490,7 @@ def two_models(rank, ranks):
 
 @variant
 def called_twice(rank, ranks):
-    """The same block twice in one forward."""
+    """The same block is called twice in one forward."""
     model = system.Model()
     model.blocks = nn.ModuleList([model.blocks[0], model.blocks[1], model.blocks[0]])
     for block in (model.blocks[0], model.blocks[1]):
@@ -508,7 +508,7 @@ def used_before_enable(rank, ranks):
     optimizer = adam(model)
     losses = system.train(model, optimizer, rank, ranks, range(1))
     enable(model)
-    enable(model)  # twice is once
+    enable(model)  # a second call changes nothing
     losses += system.train(model, optimizer, rank, ranks, range(1, 4))
     return system.result(model, losses)
 

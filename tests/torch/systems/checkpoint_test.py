@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed checkpoints over fsccl: what was saved is loaded, and training goes on with the same
-bits."""
+"""Tests distributed checkpoints over fsccl: the saved state is loaded, and training goes on with
+the same bits."""
 
 import tempfile
 

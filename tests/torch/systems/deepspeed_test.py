@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's ZeRO stages 1 to 3 on a process group of fsccl that was made before
+"""Tests DeepSpeed's ZeRO stages 1 to 3 on a process group of fsccl that was made before
 deepspeed.initialize."""
 
 import functools

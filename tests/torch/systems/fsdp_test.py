@@ -40,8 +40,8 @@ def fsdp2_in_bfloat16(rank, ranks):
 
 
 def fsdp2_with_clipping_and_a_divisor(rank, ranks):
-    """A divisor of one's own becomes PREMUL_SUM, which gloo refuses: there it is a sum, and the
-    divisor a pass of its own."""
+    """A divisor of the program's own becomes PREMUL_SUM, which gloo refuses. Over gloo it is a sum,
+    and the division is a pass of its own."""
     model = shard(system.Model())
     model.set_gradient_divide_factor(4.0)
     model.set_force_sum_reduction_for_comms(dist.get_backend() == 'gloo')
@@ -57,8 +57,8 @@ def fsdp2_with_clipping_and_a_divisor(rank, ranks):
 
 
 def hsdp(rank, ranks):
-    """Two replicas of two shards. The replicas begin with other weights and are made equal as DDP
-    does it."""
+    """There are two replicas of two shards. The replicas begin with different weights, which are
+    made equal as DDP does it."""
     mesh = init_device_mesh('cpu', (2, ranks // 2), mesh_dim_names=('replicate', 'shard'))
     model = shard(system.Model(system.SEED + mesh['replicate'].get_local_rank()), mesh=mesh)
     with torch.no_grad():

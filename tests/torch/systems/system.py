@@ -86,7 +86,7 @@ def loss_of(model, tokens, targets):
 
 
 def train(model, optimizer, rank, ranks, steps=range(STEPS)):
-    """The losses of this rank. `rank` may be a slice of ranks."""
+    """Returns the losses of this rank. `rank` may be a slice of ranks."""
     losses = []
     for step in steps:
         optimizer.zero_grad()
@@ -157,7 +157,7 @@ def _keep_groups_of_gloo():
 def _rank_main(system, backend, rank, ranks, folder, own_group, port):
     try:
         torch.set_num_threads(1)
-        # Compiled graphs depend on the size of a rank's shard, and what names them does not.
+        # Compiled graphs depend on the size of a rank's shard, but their names in the cache do not.
         os.environ['TORCHINDUCTOR_CACHE_DIR'] = str(folder.parent / f'inductor-{rank}')
         os.environ['TORCHINDUCTOR_COMPILE_THREADS'] = '1'
         launched = {

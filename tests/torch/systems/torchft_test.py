@@ -64,7 +64,8 @@ class Replica:
             work.wait()
 
     def train(self, dies):
-        """How many took part in each step that counted, and which tries did not count."""
+        """Returns how many replicas took part in each step that counted, and which tries did not
+        count."""
         took_part, failed = {}, []
         while (step := self.manager.current_step()) < STEPS:
             self.optimizer.zero_grad()
@@ -95,7 +96,7 @@ def replica_main(backend, lighthouse, number, least, ddp, dies, begin, results):
 
 
 def train(backend, replicas, least, ddp=False, victim=None):
-    """Returns what the replicas that live say, by number."""
+    """Returns the results of the replicas that live, by number."""
     lighthouse = LighthouseServer('127.0.0.1:0', least, LIMIT_S * 1000, 50, 3000)
     begin, results = CONTEXT.Barrier(replicas), CONTEXT.Queue()
     processes = [
@@ -138,7 +139,8 @@ def train(backend, replicas, least, ddp=False, victim=None):
 
 
 def reference(took_part):
-    """The same steps in one process: each with the data of those that took part in it."""
+    """Runs the same steps in one process, each with the data of the replicas that took part in
+    it."""
     model = system.Model()
     optimizer = system.new_optimizer(model)
     for step in range(STEPS):
@@ -153,7 +155,7 @@ def test_a_replica_dies_and_the_others_go_on():
     found = train('fsccl', 3, 2, victim=2)
     took_part, failed, parameters = found[0]
     assert took_part == {step: 3 if step < DIES_IN else 2 for step in range(STEPS)}, took_part
-    # Only the step of the death is done again.
+    # Only the step in which the replica died is repeated.
     assert failed and set(failed) == {DIES_IN}, failed
     assert found[1][0] == took_part
     for name, whole in reference(took_part).items():

@@ -28,7 +28,7 @@ TRAINERS = {
 
 
 def write_assets(folder):
-    """A tokenizer and a text of random words, in place of what TorchTitan would download."""
+    """Writes a tokenizer and a text of random words, in place of what TorchTitan would download."""
     special = {'bos_token': '<s>', 'eos_token': '</s>', 'unk_token': '<unk>'}
     vocabulary = {word: number for number, word in enumerate([*special.values(), *WORDS])}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token='<unk>'))
@@ -43,7 +43,7 @@ def write_assets(folder):
 
 
 def use_host_memory():
-    """Before anything else of TorchTitan is loaded: the device is the CPU."""
+    """Makes the CPU the device. This comes before anything else of TorchTitan is loaded."""
 
     def nothing(*_, **__):
         return None

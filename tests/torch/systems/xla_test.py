@@ -26,7 +26,8 @@ system.CONTEXT.set_forkserver_preload(['torch_xla', 'fsccl_torch'])
 
 
 def wrapped(**options):
-    """The model with its blocks, embedding and head as modules of their own, on XLA's device."""
+    """Returns the model with its blocks, embedding and head as modules of their own, on XLA's
+    device."""
     from fsccl_torch import xla
 
     model = system.Model()
@@ -48,7 +49,7 @@ def whole_parameters(model):
 
 
 def trained(model, rank, ranks, accumulate=1, clip=None):
-    """As system.train(); a step ends with torch_xla's sync()."""
+    """Trains as system.train() does; a step ends with torch_xla's sync()."""
     import torch_xla
     import torch_xla.core.xla_model as xm
 
@@ -106,7 +107,7 @@ def accumulated_and_clipped(rank, ranks):
 
 
 def wrapped_by_policy(rank, ranks):
-    """torch_xla wraps the blocks; they have the group of the whole model."""
+    """torch_xla wraps the blocks, which use the group of the whole model."""
     from fsccl_torch import xla
     from torch_xla.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
@@ -135,7 +136,7 @@ def test_more_ranks(ranks):
 
 
 def killed(folder, rank, ranks):
-    """Rank 1 ends itself in the third step; the others say what they see."""
+    """Rank 1 ends itself in the third step, and the others print what they see."""
     import torch_xla
 
     model, at = wrapped(flatten_parameters=True), Path(folder, 'killed')

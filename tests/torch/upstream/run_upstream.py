@@ -54,7 +54,8 @@ class KnownAs(str):
 
 
 def load_suite(flavour, backend):
-    """The tests as PyTorch runs them for the backend `flavour`, to be run over another one."""
+    """Returns the tests as PyTorch runs them for the backend `flavour`, to be run over another
+    one."""
     os.environ['BACKEND'] = flavour
     source = importlib.util.find_spec(MODULE)
     spec = importlib.util.spec_from_file_location(f'distributed_test_of_{flavour}', source.origin)
@@ -94,13 +95,13 @@ def choose_tests(suites, wanted):
 
 
 def read_list(path):
-    """{what: why} of the lines "what: why"; # begins a comment."""
+    """Returns {what: why} from the lines "what: why", in which # begins a comment."""
     lines = [line.split('#')[0].strip() for line in path.read_text(encoding='utf-8').splitlines()]
     return dict(re.split(r':\s+', line, maxsplit=1) for line in lines if line)
 
 
 class Results(unittest.TextTestResult):
-    """Counts against the two lists, and keeps the cases for the XML file of
+    """Compares results with the two lists, and keeps the cases for the XML file of
     tools/count_tests.py."""
 
     def __init__(self, *arguments, **options):
