@@ -1,6 +1,6 @@
-// The handler of XLA's typed FFI for GPUs, called as XLA calls it: its operations are on the stream
-// that XLA passes, behind what that stream had, and what is put there next sees their results.
-// Ranks are threads, each with a GPU of the stand-in driver.
+// Tests the handler of XLA's typed FFI for GPUs, called as XLA calls it. Its operations are on the
+// stream that XLA passes, behind the stream's earlier work, and later work on the stream sees their
+// results. Ranks are threads, each with a GPU of the stand-in driver.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -20,7 +20,7 @@ int fsccl_jax_leave(int64_t group, char* why, size_t capacity);
 }
 
 namespace xla_ffi {
-// XLA's own, of which the handler has pointers alone.
+// XLA's own types, to which the handler has only pointers.
 struct Error {
   int code;
   std::string text;
@@ -63,7 +63,7 @@ struct FakeCall {
   FakeCall(Kind which, int64_t group_number, std::vector<int64_t> parts, int64_t root_rank = 0)
       : kind(which), group(group_number), root(root_rank), counts(std::move(parts)) {}
 
-  // "" or the error's text.
+  // Returns "" or the error's text.
   std::string run(int device, void* stream, const DeviceBlock& from, size_t elements,
                   const DeviceBlock& to) {
     const xla_ffi::Api table = api();
@@ -71,7 +71,7 @@ struct FakeCall {
     int64_t dims = static_cast<int64_t>(elements), two = 2;
     xla_ffi::Buffer in{sizeof in, nullptr, kFloat, from.get(), 1, &dims};
     xla_ffi::Buffer out{sizeof out, nullptr, kFloat, to.get(), 1, &dims};
-    // the place and the token lie in the device's memory; nobody may look at them
+    // The place and the token lie in the device's memory, which the host may not read.
     xla_ffi::Buffer place{sizeof place, nullptr, kUint32, nullptr, 0, nullptr};
     xla_ffi::Buffer token{sizeof token, nullptr, kFloat, nullptr, 1, &two};
     xla_ffi::Buffer *arguments[] = {&in, &place, &token}, *results[] = {&out, &token};

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's collectives over libfsccl_mpi.so: every operation and type that XLA has for them gives
-JAX's own numbers, and FSCCL moves the bytes."""
+"""Tests XLA's collectives over libfsccl_mpi.so: every operation and type that XLA has for them
+gives JAX's own numbers, and FSCCL moves the bytes."""
 
 import ctypes
 import mmap
@@ -35,7 +35,7 @@ OPERATIONS = """
 
 
 def said(outputs):
-    """Without the lines of Gloo and of loggers."""
+    """Returns the output without the lines of Gloo and of loggers."""
     return [
         [line for line in output.splitlines() if re.match(r'\w+ \d|complex|\[\[', line)]
         for output in outputs
@@ -103,7 +103,7 @@ def test_results_lie_in_huge_pages(setting, asked):
 
 
 def test_where_the_constants_of_jaxlib_begin():
-    """use() looks for the door's name there, not in the relocations before it."""
+    """use() looks for the door's name among the constants, not in the relocations before them."""
     import jaxlib  # pylint: disable=import-outside-toplevel
 
     with (
@@ -181,7 +181,8 @@ def initialised(rank, port, *arguments):
 
 
 def test_mpi_init_does_not_wait_for_the_other_ranks():
-    """The first operation does, and MPI_Finalize of a rank that has had none does not."""
+    """The first operation waits for them. MPI_Finalize of a rank that has had no operation does
+    not."""
     port = r.free_address().split(':')[1]
     first = initialised(0, port, 'barrier')
     assert first.stdout.readline() == 'rank 0 of 2\n'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failure is an exception of Python with FSCCL's words, or a sentence that says what to do;
-nothing hangs."""
+"""Tests that a failure is an exception of Python with FSCCL's words, or a sentence that says what
+to do, and that nothing hangs."""
 
 import ctypes.util
 import re
@@ -12,7 +12,7 @@ import ranks as r
 
 @pytest.mark.parametrize('count', [2, 3])
 def test_a_killed_rank_is_named_to_python_at_once(count):
-    """With JAX's settings as they are: its own service notices after 100 s."""
+    """JAX has its default settings, with which its own service notices a death only after 100 s."""
     last = count - 1
     best = float('inf')
     for _ in range(3):  # other work on the machine may delay one
@@ -251,7 +251,7 @@ def test_a_jaxlib_without_the_door_is_named(tmp_path):
 
 
 def test_without_jax_coordination_there_is_no_rank():
-    """MPITRAMPOLINE_LIB by hand, without fsccl_jax and without a launcher."""
+    """MPITRAMPOLINE_LIB is set by hand, without fsccl_jax and without a launcher."""
     with r.Job(
         """
         try:

@@ -24,7 +24,7 @@ DTYPES = ('float32', 'float64', 'bfloat16', 'float16', 'int32')
 
 
 def rank_program():
-    """One rank: prints a line for each check."""
+    """Runs one rank, which prints a line for each check."""
     rank, ranks, address = os.environ[RANKS].split()
     rank, ranks = int(rank), int(ranks)
     # pylint: disable=import-outside-toplevel
@@ -98,8 +98,8 @@ def rank_program():
         return test
 
     def in_stream_order():
-        """A chain of XLA's kernels and collectives: each must see what was before it on the
-        stream."""
+        """Runs a chain of XLA's kernels and collectives, each of which must see the results of
+        those before it on the stream."""
 
         def program(x):
             token = group.token()
@@ -134,7 +134,7 @@ def rank_program():
         same(part, want)
 
     def trains():
-        """Two layers of FSDP, whose losses are those of whole parameters."""
+        """Trains two layers with FSDP, and compares the losses with those of whole parameters."""
         generator = np.random.default_rng(1)
         weights = [generator.standard_normal((64, 64)).astype(np.float32) / 8 for _ in range(2)]
         batch = generator.standard_normal((8 * ranks, 64)).astype(np.float32)
@@ -197,7 +197,7 @@ EXPECTED = len(DTYPES) + 4
 
 
 def run(ranks, until, platform):
-    """(passed, failed) of a job."""
+    """Returns (passed, failed) of a job."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         address = f'127.0.0.1:{free.getsockname()[1]}'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSCCL's own collectives inside shard_map: values and gradients are those of jax.lax, in every
-dtype, for even and uneven parts, with ranks that are processes and ranks that are devices of one
-process; errors are exceptions."""
+"""Tests FSCCL's own collectives inside shard_map. Values and gradients are those of jax.lax, in
+every dtype, for even and uneven parts, with ranks that are processes and ranks that are devices of
+one process. Errors are exceptions."""
 
 import pathlib
 import subprocess
@@ -252,7 +252,8 @@ def test_a_killed_rank_is_an_exception_with_its_number_at_once():
 
 
 def test_xla_compiles_no_code_for_a_call():
-    """Its first token is a constant, and its place is what XLA has: a program is compiled sooner."""
+    """The first token of a call is a constant, and its place is a value that XLA has already, so
+    XLA compiles a program sooner."""
     outputs = run("""
         program = shard_map(lambda x: group.all_reduce(x, group.token())[0])
         text = program.lower(split(np.ones(ranks, np.float32))).compile().as_text()
@@ -321,7 +322,8 @@ def test_wrong_use_is_named():
 
 
 def test_the_proof_for_gpus_runs_on_processors():
-    """Its checks are right where what they check is: a GPU then shows what is of GPUs."""
+    """The proof passes on processors. So a failure on a GPU is one of the GPU's path, not of the
+    proof's checks."""
     proof = pathlib.Path(__file__).with_name('gpu_proof.py')
     result = subprocess.run(
         [sys.executable, str(proof), '--cpu', '--seconds', '250'],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lost order is an error with the names of both calls, for 4 bytes and for 64 MiB, and never a
-wrong number."""
+"""Tests that a lost order of calls is an error with the names of both calls, for 4 bytes and for 64
+MiB, and never a wrong number."""
 
 import pytest
 import ranks as r
@@ -44,7 +44,8 @@ def test_two_calls_in_another_order_are_named_on_every_rank(kind, size, count):
 
 
 def test_lost_order_is_named_100_times_of_100():
-    """From 4 bytes to 64 MiB. A new group each time, so that each trial begins well."""
+    """The sizes go from 4 bytes to 64 MiB. Each trial has a new group, so that it begins in a good
+    state."""
     _, outputs = outputs_of(
         """
         named = 0
@@ -138,7 +139,7 @@ def test_a_loop_that_runs_once_more_on_a_rank_is_named():
 
 
 def test_the_same_call_in_another_program_counts_on():
-    """Two compiled programs share a site; its calls are counted for the group."""
+    """Two compiled programs share a call site, and its calls are counted for the group."""
     statuses, outputs = outputs_of("""
         f = lambda x: group.all_reduce(x, group.token(), site="shared")[0]
         small, large = split(np.ones(ranks, np.float32)), split(np.ones(4 * ranks, np.float32))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: it is for every Python, carries the libraries for XLA, and takes libfsccl from the
-package fsccl, or carries that, too; without a variable it works by itself."""
+"""Tests the wheel: it is for every Python, carries the libraries for XLA, and takes libfsccl from
+the package fsccl, or carries libfsccl, too. It works without any variable."""
 
 import os
 import pathlib
@@ -22,7 +22,8 @@ OURS = ('libfsccl_jax.so', 'libfsccl_mpi.so')
 
 
 def installed(folder, libraries):
-    """The wheel that carries these folders' libraries, unpacked; and what it depends on."""
+    """Returns the unpacked wheel that carries the libraries of these folders, and its
+    dependencies."""
     variables = {**os.environ, 'FSCCL_JAX_LIBRARIES': ':'.join(map(str, libraries))}
     subprocess.run([*COMMAND, str(folder)], check=True, timeout=300, env=variables)
     wheel = next(folder.glob('*.whl'))

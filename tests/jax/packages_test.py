@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages on JAX run over FSCCL as they are: a network of Flax, an optimizer of Optax, their
-losses Gloo's bit for bit with two ranks."""
+"""Tests that packages on JAX run over FSCCL unchanged: a network of Flax and an optimizer of Optax
+have Gloo's losses bit for bit with two ranks."""
 
 import ranks as r
 

@@ -59,7 +59,7 @@ SUM_UNTIL_ERROR = """
 LAST_RANK_SLEEPS = 'if rank == ranks - 1: time.sleep(100)'
 
 
-# Programs that ask in which memory a result lies begin with this, too.
+# Programs that ask in which memory a result lies begin with this text, too.
 ASKED_FOR_HUGE_PAGES = """
 SIZE = 3 << 23  # so that malloc takes each result from the kernel: memory that is there is left alone
 def is_asked_for_huge_pages(result):
@@ -160,7 +160,8 @@ class Job:
         return self.outputs[rank].read_text(errors='replace')
 
     def wait(self, limit=120, who=None):
-        """(exit statuses, outputs) of the ranks; fails where one is not over at the limit."""
+        """Returns (exit statuses, outputs) of the ranks, and fails if a rank has not ended at the
+        limit."""
         until = time.monotonic() + limit
         ranks = range(len(self.processes)) if who is None else who
         for rank in ranks:
@@ -175,7 +176,7 @@ class Job:
         ]
 
     def wait_for(self, rank, text, limit=60):
-        """Waits until a rank has said `text`."""
+        """Waits until a rank has printed `text`."""
         until = time.monotonic() + limit
         while text not in self.output(rank):
             living = time.monotonic() < until and self.processes[rank].poll() is None
@@ -184,7 +185,7 @@ class Job:
 
 
 def run(text, ranks=2, limit=120, **options):
-    """The outputs of ranks that all end well."""
+    """Returns the outputs of ranks that all end well."""
     with Job(text, ranks, **options) as job:
         statuses, outputs = job.wait(limit)
         assert statuses == [0] * ranks, f'{statuses}\n' + '\n'.join(outputs)
@@ -192,14 +193,14 @@ def run(text, ranks=2, limit=120, **options):
 
 
 def losses(outputs):
-    """Returns what all ranks have printed alike behind "losses", as hexadecimal numbers."""
+    """Returns the hexadecimal numbers that all ranks have printed alike behind "losses"."""
     lines = [line for output in outputs for line in output.splitlines() if 'losses' in line]
     assert len(lines) == len(outputs) and len(set(lines)) == 1, outputs
     return [float.fromhex(word) for word in lines[0].split()[1:]]
 
 
 def python(text, limit=60, **environment):
-    """(exit status, output) of one program."""
+    """Returns (exit status, output) of one program."""
     result = subprocess.run(
         [sys.executable, '-c', textwrap.dedent(text)],
         env={**os.environ, **environment},

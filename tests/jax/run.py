@@ -24,7 +24,8 @@ SKIPPED = 77
 
 
 def wanted_python(requirements):
-    """The oldest Python that the requirements are for: "# Python 3.11" is their first line."""
+    """Returns the oldest Python that the requirements are for: "# Python 3.11" is their first
+    line."""
     return tuple(int(part) for part in requirements.split('\n')[0].split()[2].split('.'))
 
 
@@ -42,7 +43,7 @@ def find_python(wanted):
 
 
 def environment(folder):
-    """The interpreter of the environment, which is complete then."""
+    """Returns the interpreter of the environment, which is complete then."""
     python, stamp, log = folder / 'bin/python', folder / '.complete', folder.with_suffix('.log')
     folder.parent.mkdir(exist_ok=True)
     with (
