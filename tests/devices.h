@@ -10,13 +10,13 @@
 
 namespace fsccl {
 
-// The path of a device like /dev/null (3) or /dev/full (7). Empty where the test cannot have one
-// that it may risk.
+// Returns the path of a device like /dev/null (3) or /dev/full (7), or an empty text if the test
+// cannot have one that it may risk.
 inline std::string device_like(const char* name, unsigned minor, const std::string& folder) {
   const std::string own = folder + "/" + name;
   if (geteuid() != 0) return std::string("/dev/") + name;
   if (mknod(own.c_str(), S_IFCHR | 0666, makedev(1, minor)) != 0) return "";
-  // refused on a file system mounted with nodev
+  // A file system that is mounted with nodev refuses this.
   const int fd = open(own.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return "";
   close(fd);

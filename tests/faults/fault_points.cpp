@@ -153,13 +153,13 @@ bool count(int kind, const void* caller) {
   if (kind != failing_kind || failing == 0 || number < failing ||
       (number > failing && !all_further))
     return false;
-  // a caller that tries again succeeds
+  // A caller that tries again succeeds.
   if (kFaultKinds[kind].harmless && (number - failing) % 2) return false;
   if (!happened.exchange(true)) note_place();
   return true;
 }
 
-// The system's own function of this name.
+// Returns the system's own function of this name.
 template <class F>
 F* system_function(const char* name) {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));

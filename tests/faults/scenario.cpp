@@ -29,8 +29,8 @@ const char* name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-// True when the call succeeded. Errors end the communicator, as nobody else would tell the other
-// rank.
+// Returns true if the call succeeded. An error ends the communicator, because nothing else would
+// tell the other rank.
 bool Scenario::note(const char* call, fsccl_status_t status) {
   if (status >= 0) return true;
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
@@ -55,7 +55,7 @@ void Scenario::join() {
   close(write_id_);
   if (rank_ != 0) known = ::read(read_id_, &id, sizeof id) == sizeof id;
   close(read_id_);
-  if (!known) return;  // rank 0 has no id: there is no job
+  if (!known) return;  // Rank 0 has no id, so there is no job.
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   config.unique_id = &id;
   config.rank = rank_;
@@ -161,8 +161,8 @@ bool Scenario::steps() {
   return true;
 }
 
-// Shrinks, once both ranks have nothing more to do on the old communicator. A rank that has given
-// up by now is left out.
+// Shrinks the communicator once both ranks have finished using the old one. A rank that has given
+// up by then is left out.
 void Scenario::shrink() {
   if (!comm_) return;
   if (part_ && outcome_.status == FSCCL_OK)
@@ -172,7 +172,7 @@ void Scenario::shrink() {
     return;
   int size = 0;
   if (!note("comm_size", fsccl_comm_size(left_, &size)) || size < kRanks) return;
-  // Only this rank's own success so far can tell if the other rank has a unit, too.
+  // Only this rank's own success so far can tell the other rank whether both have a unit.
   float mine = outcome_.status == FSCCL_OK && unit_ ? 1 : 0, both = 0;
   if (note("all_reduce of the survivors",
            fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&
@@ -180,7 +180,7 @@ void Scenario::shrink() {
     (void)reshard();
 }
 
-// The two exchange their shards.
+// The two ranks exchange their shards.
 bool Scenario::reshard() {
   fsccl_param_t params[kParams];
   fsccl_redistributed_t buffers[kParams] = {};

@@ -30,11 +30,11 @@ class Scenario {
   void join();
   void work();
   void shrink();
-  // False when something could not be given back; it may be asked again.
+  // Returns false if something could not be given back. It may be called again.
   bool destroy();
 
   const Outcome& outcome() const { return outcome_; }
-  // A result that is not what it must be.
+  // Returns true if a result was wrong.
   bool wrong_bytes() const { return wrong_bytes_; }
 
  private:

@@ -141,7 +141,7 @@ int64_t blocks_left(int rank, const Report& normal, const Report& report) {
   return live_blocks();
 }
 
-// Waits until the other rank has come so far, too, or has ended.
+// Waits until the other rank has come to the same point, or has ended.
 void meet(int rank, const int (&meeting)[2][2]) {
   char byte = 0;
   if (write(meeting[1 - rank][1], &byte, 1) != 1) return;
@@ -149,7 +149,7 @@ void meet(int rank, const int (&meeting)[2][2]) {
   (void)!read(meeting[rank][0], &byte, 1);
 }
 
-// `normal`: what was left without a fault; zeroes in the run that measures it.
+// `normal` is what was left without a fault, and zeroes in the run that measures it.
 void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&meeting)[2][2],
               const Report& normal, Report* report) {
   const auto armed = [&](Phase phase, auto&& act) {
@@ -192,7 +192,7 @@ class Sweep {
       : reports_(static_cast<Report*>(mmap(nullptr, kRanks * sizeof(Report), PROT_READ | PROT_WRITE,
                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
 
-  // False when n is beyond the last call.
+  // Tries one fault. Returns false if the number is beyond the last call.
   bool try_fault(const Fault& fault) {
     const std::string problem = run(fault);
     runs_++;
@@ -356,7 +356,7 @@ class Sweep {
   bool more_ = false;  // there may be calls after the last that was wanted
 };
 
-// Tries one fault alone, as a failure names it.
+// Tries one fault alone, with the words by which a failure names it.
 int try_one(char** words) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++)
