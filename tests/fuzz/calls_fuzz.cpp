@@ -89,7 +89,7 @@ class Program {
   void make_comm() {
     fsccl_comm_t& place = comms_.place(input_);
     if (alive(place)) return;
-    // could not be made, or has not been yet
+    // The object could not be made, or has not been made yet.
     if (place) expect_sense(fsccl_comm_destroy(std::exchange(place, nullptr)));
     fsccl_unique_id_t id{};
     expect_sense(fsccl_unique_id_create(&id));
@@ -380,7 +380,7 @@ class Program {
 
   void group() { expect_sense(input_.below(2) ? fsccl_group_start() : fsccl_group_end()); }
 
-  // At a place where nothing alive is.
+  // Keeps a new handle at a place where nothing alive is.
   template <class Handle, size_t Places>
   bool keep(Handles<Handle, Places>& handles, Handle made) {
     for (Handle& place : handles.all) {

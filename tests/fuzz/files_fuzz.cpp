@@ -27,7 +27,7 @@ void read_machine(const std::string& text) {
   if (machine.ok()) read_topology(topo::parse_json(topo::to_json(machine.value()), "fuzzed"));
 }
 
-// Whatever is read chooses kernels that run here, and is written as it was read.
+// A text that is read chooses kernels that run here, and is written as it was read.
 void read_races(const std::string& text) {
   const Result<RaceRecord> record = parse_races(text, "fuzzed");
   if (!record.ok()) return;

@@ -11,10 +11,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
 
-// Good inputs, of each kind that the target knows.
+// Returns good inputs, of each kind that the target knows.
 std::vector<std::string> fuzz_seeds();
 
-// An input of which the first byte chooses what is done with the rest.
+// Returns an input whose first byte chooses what is done with the rest.
 inline std::string seed_of(uint8_t kind, std::string_view text) {
   std::string seed(text.size() + 1, static_cast<char>(kind));
   text.copy(seed.data() + 1, text.size());

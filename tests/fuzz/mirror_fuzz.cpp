@@ -38,13 +38,13 @@ class Input {
   size_t left_;
 };
 
-// A node over nothing: what is sent is counted, and nobody answers.
+// A node over no network: it counts what is sent, and nobody answers.
 class Nowhere final : public StillNode {
  public:
   explicit Nowhere(const fsccl_transport_job_t& job) : StillNode("fuzzed", job) {}
   ~Nowhere() override { drop_early(); }
-  // As a transport does that has the bytes of a message itself, and as one that asks first where to
-  // put them.
+  // Delivers a message like a transport that has its bytes itself, or like one that asks first
+  // where to put them.
   void whole(int from, const Header& header, void* data, size_t bytes) {
     const std::lock_guard lock(mutex());
     FUZZ_REQUIRE(!deliver(from, header, data, bytes, false));
@@ -83,9 +83,9 @@ class World {
       : job_{sizeof job_, kOwn, kRanks, key_, checksum}, node_(job_), first_(open(0)) {}
   ~World() {
     for (const auto& place : places_)
-      // not a byte beyond the expected ones
+      // Not a byte beyond the expected ones has changed.
       FUZZ_REQUIRE(place.front() == kGuard && place.back() == kGuard);
-    // sizes of this rank's own ring, which nobody mirrors here
+    // The sizes are those of this rank's own ring, which nobody mirrors here.
     size_t ring = 0, slot = 0;
     const std::byte* const own = first_->slots(kOwn, &ring, &slot);
     FUZZ_REQUIRE(std::all_of(own, own + ring, [](std::byte byte) { return byte == std::byte{0}; }));

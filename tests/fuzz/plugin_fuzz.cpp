@@ -44,7 +44,7 @@ void expect_whole(const fsccl_transport_ops_t& ops, size_t given) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes < 3 + kNameBytes) return 0;
   const size_t size = data[0] | size_t{data[1]} << 8;
-  // no more, so that a sanitizer sees who reads beyond it
+  // The memory has no more bytes than that, so that a sanitizer sees a read beyond it.
   const size_t room = size < sizeof size ? sizeof size : size;
   const std::unique_ptr<void, decltype(&free)> memory(malloc(room), free);
   auto* const table = static_cast<unsigned char*>(memory.get());

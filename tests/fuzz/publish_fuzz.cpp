@@ -94,7 +94,7 @@ void hear_subscriber(ByteView bytes) {
 
 void append(Bytes& all, const Bytes& more) { all.insert(all.end(), more.begin(), more.end()); }
 
-// A whole copy and two records, as a rank sends them.
+// Returns a whole copy and two records, as a rank sends them.
 Bytes good_talk() {
   Bytes talk = encode_frame(FrameType::kNews, encode_version(3));
   std::vector<uint16_t> words(kPublished), previous(kPublished);

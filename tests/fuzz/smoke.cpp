@@ -20,12 +20,12 @@ std::string read_file(const char* path) {
 }
 
 void run(const std::string& input) {
-  // A copy of exactly this size, so that a sanitizer sees a read beyond it.
+  // The copy has exactly this size, so that a sanitizer sees a read beyond it.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }
 
-// One change of the kinds that libFuzzer makes.
+// Makes one change of the kinds that libFuzzer makes.
 void mutate(std::string* text, const std::vector<std::string>& seeds, Random& random) {
   using namespace std::string_view_literals;
   static constexpr std::string_view kWords[] = {

@@ -46,14 +46,14 @@ class Source {
     const uint8_t answer = byte();
     if (answer == 1) return FSCCL_OK;  // and nothing given
     if (answer == 2) return static_cast<fsccl_status_t>(int8_t(byte()));
-    // reaches beyond the end of all memory
+    // The block reaches beyond the end of all memory.
     if (answer == 3) return *pointer = reinterpret_cast<void*>(UINTPTR_MAX - 63), FSCCL_OK;
     if (bytes > kMostBytes || alignment > 4096) return FSCCL_ERR_OUT_OF_MEMORY;
     Block block{(bytes + 4095) / 4096 * 4096, memfd_create("fuzzed", MFD_CLOEXEC)};
     FUZZ_REQUIRE(block.fd >= 0 && ftruncate(block.fd, static_cast<off_t>(block.bytes)) == 0);
     void* const made = mmap(nullptr, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, block.fd, 0);
     FUZZ_REQUIRE(made != MAP_FAILED);
-    // Not aligned: then it comes back at once, as it was given.
+    // The block is not aligned, so the library gives it back at once, as it was given.
     *pointer = static_cast<char*>(made) + (answer == 4 ? 8 : 0);
     blocks_[*pointer] = block;
     return FSCCL_OK;
@@ -159,7 +159,7 @@ fsccl_comm_t alone() {
   return comm;
 }
 
-// Through an adaptor, or none; now and then beneath a pool.
+// Uses the source through an adaptor, or through none, and now and then beneath a pool.
 void use(Source& source, const fsccl_allocator_t& table) {
   fsccl_allocator_t over = table, made = FSCCL_ALLOCATOR_INIT;
   fsccl_status_t status = FSCCL_OK;

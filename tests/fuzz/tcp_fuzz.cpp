@@ -74,8 +74,8 @@ Credentials credentials() {
           {}};
 }
 
-// Sends the other end's bytes in two pieces, and then hangs up. `side` goes on until it has enough
-// of them. Returns true if it is through.
+// Sends the other end's bytes in two pieces, and then hangs up. `side` reads until it has enough of
+// them. Returns true if it has completed.
 template <class Side>
 bool talk(Side& side, Fd peer, ByteView bytes, size_t first) {
   for (const ByteView piece :
@@ -132,7 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     return 0;
   }
   const bool checksum = data[0] & 1;
-  // however it comes
+  // The result is the same in whatever pieces the bytes come.
   FUZZ_REQUIRE(read(rest, 1 + data[1] % 200, checksum) == read(rest, 4u << 20, checksum));
   return 0;
 }
@@ -163,7 +163,7 @@ std::vector<std::string> fuzz_seeds() {
     add(checksum, stream);
   }
   add(2, encode(Endpoint{4000, std::vector<IpAddress>(3)}));
-  // A handshake as it would be, but for the key: what each side says to the other.
+  // The handshake is a right one but for the key, with the messages of each side.
   HandshakeClient client(credentials(), Purpose::kLink, 0, 1, 3, Nonce{2});
   HandshakeServer server(credentials(), 0, 0, Nonce{1});
   Bytes talk = encode_frame(FrameType::kHello, client.hello());

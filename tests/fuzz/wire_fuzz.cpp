@@ -43,7 +43,7 @@ void talk_to_client(ByteView payload) {
   FUZZ_REQUIRE(!client.answer(payload).ok());
 }
 
-// Nobody has its key, so nothing opens.
+// Nobody has the key, so nothing opens.
 void open_nothing(ByteView payload) {
   const int32_t rank = claimed_rank(payload);
   FUZZ_REQUIRE(rank >= -1);
