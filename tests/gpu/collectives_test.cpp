@@ -1,6 +1,6 @@
-// Collectives on device buffers against the same on host buffers. Values are small whole numbers,
-// whose sums are exact in any order, so NCCL's results have the same bits. Over what the library
-// chooses, and over each transport that is named.
+// Tests collectives on device buffers against the same on host buffers, over the transport that the
+// library chooses and over each that is named. Values are small whole numbers, whose sums are exact
+// in any order, so NCCL's results have the same bits.
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
 
@@ -30,8 +30,8 @@ struct Buffers {
         send(static_cast<float*>(device.allocate(elements * sizeof(float)))),
         recv(static_cast<float*>(device.allocate(elements * sizeof(float)))) {}
 
-  // The same contents on both sides. They are read late: a call that took them before its turn on
-  // the stream would see nothing of it.
+  // Writes the same contents on both sides. The stream gets them late, so a call that read them
+  // before its turn on the stream would see nothing of them.
   bool fill(int rank) {
     for (size_t i = 0; i < host_send.size(); i++)
       host_send[i] = static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 11);
@@ -92,7 +92,7 @@ int all(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// Uneven parts, and messages around a ring.
+// Calls the forms with uneven parts, and passes messages around a ring.
 int uneven(const Child&) {
   Place place;
   if (const int code = place.make()) return code;

@@ -122,8 +122,8 @@ def check_machine_refused(folder):
 
 
 def kernels(build, **us):
-    """A kernels_gpu that has measured so much of each case, of a unit as large as must reach the
-    copy's bandwidth."""
+    """Makes a kernels_gpu that has measured this much of each case, and of a unit so large that it
+    must reach the copy's bandwidth."""
     rows = [
         f'{{"case": "{case}", "bytes": 100663296, "us": {time}, "ratio_to_copy": {ratio}}}'
         for case, (time, ratio) in us.items()
@@ -159,8 +159,8 @@ def slot(size, ns, driver_ns, streams=1):
 
 
 def torch(folder, kernel_rows, allocators):
-    """A Python with a torch that has measured this; `allocators`: rows by name, each process of
-    which must be given the steps."""
+    """Makes a Python with a torch that has measured this. `allocators` has rows by name; each
+    process must be given the steps."""
     lines = [
         'case "$*" in',
         '"-c "*) echo "2.11.0|" ;;',
@@ -237,7 +237,7 @@ echo '{"kernels": null, "missing": "CUPTI", "why": "it is not installed"}'""",
 
 
 def check_beside_others(folder):
-    """Every allocator on the same traces, and torch's own ways beside the kernels."""
+    """Every allocator runs on the same traces, and torch's own ways run beside the kernels."""
     build = machine(folder)
     kernels(
         build,
@@ -341,7 +341,7 @@ echo '{"case": "g, recorded", "kernels": 0}'""",
 
 
 def check_mps(folder):
-    """Two ranks share a GPU by MPS where it starts: its figures count, and it is ended behind
+    """Two ranks share a GPU by MPS if it starts. Its figures count, and it is stopped after
     them."""
     build = machine(folder)
     row = '{"case": "g", "us": %s, "copy_us": 7, "ratio_to_copy": %s}'
@@ -379,7 +379,7 @@ read word; echo $word >>{folder / 'ended'}; fi""",
 
 def check_after(folder):
     """A later run takes what passed from the report of an earlier one: whole programs, and cases of
-    those that failed."""
+    programs that failed."""
     build = machine(folder)
     gtest(build / 'tests/gpu/gpu_pool_test', ('c', ''), ('d', ''))
     lines = ['[       OK ] S.a (1 ms)', '[  FAILED  ] S.b (1 ms)']
@@ -415,7 +415,7 @@ def check_after(folder):
 
 
 def check_proof(folder):
-    """tests/gpu/proof ends behind a first part that fails, and else goes through all parts and
+    """tests/gpu/proof ends after its first part if that fails; otherwise it runs all parts and
     keeps what they print."""
     build = machine(folder)
     for program in ('tests/unit/kernels/device_kernels_test', 'tests/gpu/gpu_unit_test'):

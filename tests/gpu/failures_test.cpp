@@ -1,5 +1,5 @@
-// Death of a rank while others have work on their streams that waits for it: the streams come free,
-// and the next call says who died.
+// Tests the death of a rank while others have work on their streams that waits for it: the streams
+// end, and the next call says which rank died.
 #include <gmock/gmock.h>
 
 #include "gpu/support.h"
@@ -63,7 +63,7 @@ void kill_one(int port, const std::vector<Variables>& more) {
 
 TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) { kill_one(20340, {{}, {}}); }
 
-// By its collectives, between ranks that NCCL takes for two hosts.
+// The unit goes by NCCL's collectives, between ranks that NCCL takes for two hosts.
 TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGoByNccl) {
   std::vector<Variables> more;
   for (const char* const host : {"host0", "host1"}) {

@@ -23,7 +23,7 @@ DTYPES = {torch.float32: c.FLOAT32, torch.bfloat16: c.BFLOAT16}
 
 
 class Collective:
-    """On the stream that FSDP2 has made the current one, for which nobody waits."""
+    """Runs on the stream that FSDP2 has made the current one, for which nobody waits."""
 
     def __init__(self, comm):
         self.comm, self.calls = comm, 0

@@ -10,7 +10,7 @@ namespace fsccl::testing {
 
 using Address = unsigned long long;
 
-// As cuda.h has them; a stream, an event and a context are addresses.
+// The types are laid out as cuda.h has them; a stream, an event and a context are addresses.
 struct Operation {
   int operation;
   Address address;

@@ -13,14 +13,15 @@ namespace fsccl::testing {
 
 class Gpu {
  public:
-  // Device 0, its primary context current in this thread. Null, and why, without one.
+  // Returns device 0, whose primary context is current in this thread. If there is none, returns
+  // null and sets *why.
   static const Gpu* open(std::string* why);
 
-  // Each returns false after it has printed what failed.
+  // Each of these functions returns false after it has printed what failed.
   bool copy(void* to, const void* from, size_t bytes, void* stream) const;
   bool fill(void* to, unsigned char value, size_t bytes, void* stream) const;
   bool wait(void* stream) const;  // until all is done that it was given
-  // orders later work of `stream` behind the work of `first` so far
+  // Orders later work of `stream` behind the work of `first` so far.
   bool follow(void* stream, void* first) const;
   bool idle(void* stream) const;  // nothing is left to do; prints nothing
 

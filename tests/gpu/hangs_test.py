@@ -24,8 +24,8 @@ from commands_test import (
 
 
 def hanging(path, lines):
-    """A program that prints this, and does not end, nor does what it has started, whose number lies
-    beside it afterwards."""
+    """Makes a program that prints this and does not end, nor does the process that it has started,
+    whose number lies beside it afterwards."""
     script(
         path,
         '\n'.join(
@@ -41,7 +41,8 @@ def child_has_ended(path):
 
 
 def check_hang_in_tests(folder):
-    """It costs a program's time; the cases before it count, and the programs behind it run."""
+    """A hang costs only the program's own time. The cases before it count, and the programs after
+    it run."""
     build = machine(folder)
     hanging(
         build / 'tests/gpu/gpu_unit_test',
@@ -142,8 +143,8 @@ def check_order_and_environment(folder):
 
 
 def check_hang_in_measurements(folder):
-    """A program that has printed counts, and it is not run again; the others are, gather_gpu
-    second."""
+    """The output of a program that hangs counts, and the program is not run again. The others are,
+    gather_gpu second."""
     build = machine(folder)
     hanging(
         build / 'perf/gpu/kernels_gpu',
@@ -195,7 +196,7 @@ def check_hang_in_measurements(folder):
 
 
 def check_second_turn(folder):
-    """It comes where more than 40 % of the time is left."""
+    """A second turn comes if more than 40 % of the time is left."""
     loader = importlib.machinery.SourceFileLoader('perf_run', str(ROOT / 'perf/gpu/run'))
     command = importlib.util.module_from_spec(importlib.util.spec_from_loader('perf_run', loader))
     loader.exec_module(command)

@@ -82,7 +82,8 @@ class Llama(nn.Module):
 
 
 def batch(step, rank, device, size=4):
-    """(words, those that follow) of one rank in a step: a word says which the next one is."""
+    """Returns (words, the words that follow them) of one rank in a step: a word determines the next
+    one."""
     words = torch.randint(
         0, WORDS, (size, LENGTH), generator=torch.Generator().manual_seed(1000 * step + rank)
     )

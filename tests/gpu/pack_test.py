@@ -97,8 +97,8 @@ def made_build(folder):
 
 
 def check_pack(folder):
-    """A packed program runs where the build is not; one that is not up to date or lacks something
-    is refused, by its name."""
+    """A packed program runs where the build is not. A program that is out of date or lacks
+    something is refused by its name."""
     build, packed = made_build(folder), folder / 'packed'
     status, lines = run('tools/pack_gpu', folder, build, packed)
     expect(

@@ -1,5 +1,5 @@
-// A pool on a GPU, one rank: blocks are ordered by streams and by nothing else, what is given back
-// is used again, and wrong use is an error that says what to do.
+// Tests a pool on a GPU with one rank: blocks are ordered by streams and by nothing else, freed
+// memory is used again, and wrong use is an error that says what to do.
 #include <fsccl/allocator.h>
 #include <gmock/gmock.h>
 
@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kBlock = 8 << 20;
 
-// A block freed on a stream that has not come to its last write yet: whoever gets the bytes next
-// writes after that.
+// A block is freed on a stream that has not come to its last write yet. A stream that gets the
+// bytes next must write after that.
 int reuse(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -65,7 +65,8 @@ int same_stream(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// Many blocks of many sizes on two streams: none overlaps another, each keeps its contents.
+// Many blocks of many sizes are used on two streams. None overlaps another, and each keeps its
+// contents.
 int many(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -127,7 +128,7 @@ int wrong_use(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// The two functions of libfsccl that PyTorch's MemPool calls, over a pool.
+// Calls the two functions of libfsccl that PyTorch's MemPool calls, over a pool.
 int pluggable(const Child&) {
   Place place;
   if (const int code = place.make()) return code;

@@ -19,7 +19,7 @@ LIMIT_S = min(
 
 def check(program, ranks, port, folder, device, **more):
     """Runs a program that prints a line `loss NUMBER` for each step, or ends with 77 and the reason
-    where it cannot run."""
+    if it cannot run."""
     texts, codes = _run(program, ranks, port, folder, more)
     if all(code == 77 for code in codes):
         if os.environ.get('TEST_NEEDS_GPU') and 'nvcc' not in texts[0]:
@@ -84,7 +84,7 @@ def _run(program, ranks, port, folder, more):
 
 
 def _reference(ranks, device):
-    """The losses of each rank: the gradient is the mean of the ranks'."""
+    """Returns the losses of each rank: the gradient is the mean of the ranks'."""
     model, losses = Llama().to(device), [[] for _ in range(ranks)]
     for step in range(STEPS):
         model.zero_grad()

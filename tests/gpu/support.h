@@ -1,5 +1,5 @@
 // Rank programs on a GPU: a test starts its ranks as processes, which all use device 0, and
-// collects their exit codes. 77 says that something is not there, in the words that the rank
+// collects their exit codes. Code 77 says that something is missing, in the words that the rank
 // printed. With TEST_NEEDS_GPU=1 and TEST_NEEDS_NCCL=1, as over the stand-ins, that is a failure,
 // unless the library was built without kernels.
 #pragma once
@@ -16,7 +16,7 @@ namespace fsccl::testing {
 
 inline constexpr int kNotThere = 77;
 
-// Ends the rank's program with what did not hold.
+// Ends the rank's program with the condition that did not hold.
 #define MUST(condition)                                                                   \
   do {                                                                                    \
     if (condition) break;                                                                 \
@@ -36,7 +36,7 @@ inline bool good(const char* what, fsccl_status_t status) {
   return false;
 }
 
-// 0 when it was good; otherwise the exit code of the rank.
+// Returns 0 if the status is good, and otherwise the exit code of the rank.
 inline int outcome(const char* what, fsccl_status_t status) {
   if (good(what, status)) return 0;
   return status == FSCCL_ERR_NOT_AVAILABLE ? kNotThere : 1;

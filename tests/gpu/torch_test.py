@@ -58,8 +58,8 @@ def two():
 
 
 def train(how, param_dtype):
-    """The losses of this rank by FSDP2: over torch's own backend ("stock"), over FSCCL's
-    ("backend"), and by FSCCL's units ("enable")."""
+    """Returns the losses of this rank by FSDP2: over torch's own backend ("stock"), over FSCCL's
+    ("backend"), or by FSCCL's units ("enable")."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -139,7 +139,7 @@ def collectives():
 
 
 def race():
-    """A collective between two long pieces of work on other streams: what is read is what was
+    """A collective runs between two long pieces of work on other streams. It must read what was
     written before, every time."""
     size, here, there = dist.get_world_size(), torch.cuda.Stream(GPU), torch.cuda.Stream(GPU)
     wrong = torch.zeros((), device=GPU)
@@ -160,7 +160,7 @@ def race():
 
 
 def captured():
-    """A collective in a capture is in the graph, or refused with what to do; it is never left
+    """A collective in a capture is in the graph, or is refused with what to do; it is never left
     out."""
     tensor, graph = torch.ones(64, device=GPU), torch.cuda.CUDAGraph()
     dist.all_reduce(tensor)
@@ -255,8 +255,8 @@ print("good")
 
 
 def replayed(records):
-    """torch.cuda.memory_reserved after the allocations of a trace, in a fresh process: this is its
-    program."""
+    """Returns torch.cuda.memory_reserved after the allocations of a trace, in a fresh process,
+    whose program this is."""
     streams, blocks, events = {}, {}, {}
     for record in records:
         stream = (

@@ -1,6 +1,6 @@
-// Units on a GPU against units on host memory of the same ranks: the same bits in every parameter,
-// every sharded gradient and the norm, over steps, dtypes and layouts. All ranks use device 0, so
-// what peers exchange goes between processes on one GPU.
+// Compares units on a GPU with units on host memory of the same ranks: every parameter, every
+// sharded gradient and the norm have the same bits, over steps, dtypes and layouts. All ranks use
+// device 0, so peers' data goes between processes on one GPU.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -50,8 +50,8 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-// Finite numbers of any size around one, in any of the formats, as bits: what adding them in
-// another order would change.
+// Returns finite numbers of any size around one, in any of the formats, as bits. Adding them in
+// another order would change a sum.
 std::vector<unsigned char> numbers(fsccl_dtype_t dtype, uint64_t count, uint64_t seed) {
   const size_t size = fsccl_dtype_size(dtype);
   std::vector<unsigned char> bytes(count * size);
@@ -101,7 +101,7 @@ struct Twins {
     return write_shards(form, 0);
   }
 
-  // New values in both, as an optimizer leaves them.
+  // Writes new values into both, as an optimizer leaves them.
   int write_shards(const Form& form, uint64_t step) {
     for (size_t i = 0; i < 5; i++) {
       fsccl_view_t mine, theirs;
@@ -145,7 +145,7 @@ struct Twins {
     return 0;
   }
 
-  // On the stream that computes, which follows the one that gathered.
+  // Reduces on the stream that computes, which follows the one that gathered.
   int reduce(const Form& form, int step, bool defer = false) {
     for (size_t i = 0; i < 4; i++) {
       fsccl_view_t mine, theirs;
@@ -209,8 +209,8 @@ int equal_bits(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// HSDP, two groups of ranks: states brought into step, then sums over each group, the last of which
-// go on over the replicas.
+// Runs HSDP with two groups of ranks: states are made equal, then sums are made over each group,
+// and the last of them over the replicas, too.
 int replicas(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -271,7 +271,7 @@ int pipeline(const Child&) {
   std::array<void*, kLayers> places{};
   for (int step = 0; step < 4; step++) {
     const Gpu::Gate gate(gpu);
-    // in the first step the pool grows, and the driver may wait for all streams then
+    // In the first step the pool grows, and the driver may wait for all streams then.
     const bool late = step > 0;
     if (late) MUST(gate.shut(computing));
     for (size_t i = 0; i < kLayers; i++) {
@@ -280,7 +280,7 @@ int pipeline(const Child&) {
       MUST(fsccl_unit_param(layers[i], 0, &whole) == FSCCL_OK && gpu.follow(computing, gathering));
       if (step > 1) MUST(whole.data == places[i]);
       places[i] = whole.data;
-      // In device memory: a copy to the host's would wait for the gate.
+      // The copies are in device memory, because a copy to the host would wait for the gate.
       static unsigned char* copies =
           static_cast<unsigned char*>(gpu.allocate(kLayers * seen[0].size()));
       MUST(gpu.copy(copies + i * seen[0].size(), whole.data, seen[0].size(), computing));

@@ -38,7 +38,7 @@ class Gpu:
         return torch.cuda.current_stream().cuda_stream
 
     def settle(self):
-        """Before torch touches what the library was given to do: a GPU's stream orders that."""
+        """Comes before torch touches memory that the library uses. A GPU's stream orders that."""
 
     def tensor(self, address, count):
         class Owner:
@@ -76,7 +76,7 @@ class StandIn:
 
 
 def made(function, *arguments):
-    """The handle that a create function makes."""
+    """Returns the handle that a create function makes."""
     handle = ctypes.c_void_p()
     status = function(*arguments, ctypes.byref(handle))
     if status == c.ERR_NOT_AVAILABLE:
@@ -117,7 +117,7 @@ class Unit:
         return self.gpu.tensor(found.data, found.count), found.offset
 
     def gather(self):
-        """The parameters, by name, as leaves of autograd."""
+        """Gathers the parameters, and returns them by name as leaves of autograd."""
         c.check(c.lib.fsccl_unit_unshard(self.handle, 0, self.gpu.stream(), None))
         self.gpu.settle()
         return {
@@ -126,7 +126,8 @@ class Unit:
         }
 
     def reduce(self, leaves):
-        """Gradients to the mean over the ranks, and a step of gradient descent on the shards."""
+        """Reduces gradients to the mean over the ranks, and makes a step of gradient descent on the
+        shards."""
         for index, leaf in enumerate(leaves.values()):
             whole, _ = self.view(c.lib.fsccl_unit_grad, index, self.gpu.stream())
             whole.copy_(leaf.grad.flatten())
