@@ -8,20 +8,20 @@
 #include <string>
 
 extern "C" {
-// Calls since the process began: "cuMemCreate", or for launches "kernel NAME" and "NAME<<<BLOCKS,
-// THREADS>>>"; null: of all.
+// Returns the calls since the process began: of "cuMemCreate", or for launches of "kernel NAME" and
+// "NAME<<<BLOCKS, THREADS>>>"; of all if `name` is null.
 uint64_t fsccl_stand_in_calls(const char* name);
-// The nth call from now (1: the next) returns `code`.
+// Makes the nth call from now (1: the next) return `code`.
 void fsccl_stand_in_fail(const char* function, int nth, int code);
-// Calls behave as if work on the device had failed; 0: as if it never had.
+// Makes calls behave as if work on the device had failed, or with 0 as if it never had.
 void fsccl_stand_in_break(int ordinal, int code);
-// How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams",
-// "events", "modules", "graphs".
+// Returns how many exist of a kind: "handles", "mappings", "reservations", "allocations",
+// "registrations", "streams", "events", "modules", "graphs".
 int64_t fsccl_stand_in_live(const char* kind);
 uint64_t fsccl_stand_in_used_bytes(int ordinal);
-// Lines "3 events" for what exists, but modules; returns the text's size.
+// Writes lines like "3 events" for all that exists except modules, and returns the text's size.
 size_t fsccl_stand_in_leaks(char* text, size_t capacity);
-// A line for each rule of the driver that a call broke.
+// Writes a line for each rule of the driver that a call broke.
 size_t fsccl_stand_in_broken_rules(char* text, size_t capacity, int forget);
 }
 
@@ -30,7 +30,7 @@ namespace fsccl::stand_in {
 class Control {
  public:
   Control() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
-  // False: there is no driver, or a real one.
+  // Returns false if there is no driver, or a real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_calls"); }
   // A real driver has the answer "none" to the questions below; calls that change something are for
   // the stand-in alone.
@@ -55,7 +55,7 @@ class Control {
     if (there()) find<decltype(fsccl_stand_in_leaks)>("fsccl_stand_in_leaks")(text, sizeof text);
     return text;
   }
-  // They are forgotten.
+  // Returns the broken rules, and forgets them.
   std::string broken_rules() const {
     char text[8192] = "";
     if (there())

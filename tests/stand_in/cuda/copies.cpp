@@ -128,8 +128,8 @@ bool met(const MemoryOperation& operation) {
   return operation.flags == 1 ? there == value : (there & value) != 0;
 }
 
-// Others write the value, maybe of another process: it is looked at again and again, and less often
-// the longer it takes.
+// Another process may write the value, so it is looked at again and again, and less often the
+// longer it takes.
 Code wait_for(const MemoryOperation& operation, Device& device, Stream& stream) {
   const uint64_t bytes = is_wide(operation) ? 8 : 4;
   struct Waits {

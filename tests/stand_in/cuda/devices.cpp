@@ -106,7 +106,7 @@ Code cuDeviceGetAttribute(int* value, int which, int device) {
              : refuse("cuDeviceGetAttribute", kInvalidValue, "attribute %d", which);
 }
 
-// The same to every process of the host.
+// Returns the same identifier in every process of the host.
 Code cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   if (const Code code = enter("cuDeviceGetUuid_v2")) return code;
   if (!device_at(device)) return refuse("cuDeviceGetUuid_v2", kInvalidDevice, "device %d", device);

@@ -147,7 +147,7 @@ Code initialise() {
 
 Code enter(const char* function, Needs needs) {
   State& s = state();
-  // CUDA does not survive fork(), and neither would its locks
+  // CUDA does not survive fork(), and neither would the stand-in's locks.
   if (s.forked) return kNotInitialized;
   {
     const std::lock_guard lock(s.mutex);

@@ -41,7 +41,7 @@ struct Device {
   std::shared_ptr<Stream> null_stream;
   Occupied occupied;
 
-  // False: there is no room.
+  // Returns false if the device has not so much memory left.
   bool charge(uint64_t amount);
   void refund(uint64_t amount) { used -= amount; }
 };
@@ -53,10 +53,10 @@ int driver_version();
 
 // unhindered: as context, and not hindered().
 enum class Needs { nothing, initialised, context, unhindered };
-// The code that the call has to return at once; kSuccess: go on.
+// Returns the code that the call has to return at once, or kSuccess if it may go on.
 Code enter(const char* function, Needs needs = Needs::initialised);
 Code initialise();
-// The device whose context is the thread's; after enter() with Needs::context there is one.
+// Returns the device whose context is the thread's. After enter() with Needs::context there is one.
 Device* current();
 
 // Notes that a rule was broken, and returns the code.

@@ -57,7 +57,7 @@ class Memory {
   // else kIllegalAddress.
   Code touch(const Device& device, DevicePointer destination, DevicePointer source, uint64_t bytes,
              const std::function<void()>& work);
-  // Device or registered host memory, false: neither.
+  // Returns false if the address is neither device memory nor registered host memory.
   bool where(DevicePointer address, unsigned* type, int* ordinal);
 
   std::shared_mutex mutex;
@@ -78,7 +78,7 @@ Memory& memory();
 Code make_allocation(Device& device, DevicePointer* address, size_t bytes);
 Code release_allocation(Device& device, DevicePointer address);
 
-// The entry of a map by addresses that covers `address`; end() when none does.
+// Returns the entry of a map by addresses that covers `address`, or end() if none does.
 template <class Map>
 auto covering(Map& map, uint64_t address, uint64_t (*bytes_of)(const typename Map::mapped_type&)) {
   auto found = map.upper_bound(address);

@@ -1,6 +1,6 @@
 // The driver's own pool of a device's memory, by the order of streams. Freed memory is gone when
-// its stream has come there: the pool keeps nothing, whatever its threshold, so it reserves the
-// live bytes.
+// its stream has come to the free: the pool keeps nothing, whatever its threshold, so it reserves
+// the live bytes.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -25,7 +25,7 @@ struct Pool {
 };
 enum Figure : int { kThreshold = 4, kReserved = 5, kMostReserved = 6 };
 
-// One of each device, kept.
+// Returns the one pool of each device, which is kept.
 Pool* pool_of(Device* device) {
   static std::mutex* const mutex = new std::mutex;
   static auto* const pools = new std::map<Device*, Pool*>;

@@ -1,4 +1,4 @@
-// The stand-in's streams, and what they and captures of them keep other calls from.
+// Tests the stand-in's streams, and which other calls they and captures of them delay or forbid.
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -96,7 +96,8 @@ TEST_F(StandIn, OrdinaryMemoryMakesACopyWaitUnlessItIsASmallSource) {
   EXPECT_EQ(back, 11u) << "and it is there when the call returns";
 }
 
-// The call may wait for a call of another thread: such a pair never ends on a GPU.
+// The copy may wait for a call of another thread, which it keeps out. On a GPU such a pair never
+// ends.
 TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
   for (const bool another_calls : {false, true}) {
     gates[0] = 0;
@@ -110,7 +111,7 @@ TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
     while (control.calls("cuMemcpyAsync") == before) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (another_calls)
-      // once the rule is broken: it would not come back else
+      // Once the rule is broken the call goes on; it would not return otherwise.
       EXPECT_EQ(d().cuStreamQuery(b), CUDA_SUCCESS);
     else
       std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -1,5 +1,5 @@
-// The stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA refuses:
-// else a test over it would prove nothing. This file tests memory, kernels and calls;
+// Tests that the stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA
+// refuses; otherwise a test over it would prove nothing. This file tests memory, kernels and calls;
 // stand_in_streams_test.cpp tests streams.
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -196,7 +196,8 @@ TEST_F(StandIn, AKernelHasTheArgumentsOfItsLaunch) {
   ASSERT_EQ(d().cuModuleUnload(module), CUDA_SUCCESS);
 }
 
-// Left to the launch, it may wait for the whole device: here it always does.
+// A kernel that is loaded only by its launch may wait for the whole device, and here it always
+// does.
 TEST_F(StandIn, AKernelIsLoadedByItsFirstLaunchWhichWaits) {
   static const unsigned char image[16] = {0x50, 0xed, 0x55, 0xba};
   CUmodule module = nullptr;
@@ -245,7 +246,7 @@ TEST_F(StandIn, WithoutAContextOrAfterAForkNothingWorks) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
-// A stream waits for a value that another process writes: memory that both map and each has
+// A stream waits for a value that another process writes, in memory that both map and each has
 // registered.
 TEST_F(StandIn, AnotherProcessEndsAWait) {
   auto* const shared = static_cast<uint32_t*>(

@@ -64,22 +64,23 @@ class Stream {
 };
 
 using StreamHandle = void*;
-// Null: there is none of this name. The legacy default stream is the current context's.
+// Returns null if there is no stream of this name. The legacy default stream is the current
+// context's.
 std::shared_ptr<Stream> stream_of(StreamHandle handle);
 
-// Puts work on a stream, behind what the rules of the legacy default stream say too.
+// Puts work on a stream, also behind what the rules of the legacy default stream require.
 Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work,
               std::vector<Range> touched = {});
 // Returns true if the stream is the legacy default one while a blocking stream is captured.
 bool in_capture_of_another(const std::shared_ptr<Stream>& stream);
-// That it is not: nothing can be put on it then.
+// Returns an error if in_capture_of_another(stream), because nothing can be put on it then.
 Code usable(const char* function, const std::shared_ptr<Stream>& stream);
 
 // Waits for everything that the device's streams were given.
 void synchronise(Device& device);
-// All of a device, those that were destroyed among them.
+// Returns all streams of a device, including those that were destroyed.
 std::vector<std::shared_ptr<Stream>> streams_of(Device& device);
-// Waits for the work in the driver, which other threads of the process cannot enter meanwhile.
+// Waits for the work inside the driver, which other threads of the process cannot enter meanwhile.
 void occupy(const char* function, const Ticket& until);
 
 }  // namespace fsccl::stand_in

@@ -15,7 +15,7 @@ struct Event {
 };
 using EventHandle = Event*;
 
-// Guards what events exist and what they stand for.
+// Guards which events exist and what they stand for.
 std::mutex& events_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
@@ -25,7 +25,7 @@ std::set<EventHandle>& events() {
   return *events;
 }
 
-// Finds the work that the event stands for; false: there is no such event.
+// Finds the work that the event stands for. Returns false if there is no such event.
 bool find(EventHandle event, Device** device, Ticket* recorded, bool* in_capture = nullptr) {
   const std::lock_guard lock(events_mutex());
   if (!events().count(event)) return false;

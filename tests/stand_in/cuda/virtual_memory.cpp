@@ -18,7 +18,7 @@ using namespace fsccl::stand_in;
 
 namespace {
 
-// Name of our memfds: the physical device is a part of it.
+// The name of the stand-in's memfds, which contains the physical device.
 constexpr char kName[] = "fsccl_stand_in_gpu";
 
 struct Fabric {
@@ -62,7 +62,7 @@ Code import_descriptor(int fd, MemoryHandle* handle) {  // takes it
   return kSuccess;
 }
 
-// The mappings from `begin` on that make up exactly `bytes`; false when they do not.
+// Finds the mappings from `begin` on that make up exactly `bytes`. Returns false if they do not.
 bool exactly(Memory& m, uint64_t begin, uint64_t bytes) {
   uint64_t at = begin;
   while (at < begin + bytes) {
@@ -202,8 +202,8 @@ Code cuMemMap(DevicePointer address, size_t bytes, size_t offset, MemoryHandle h
   return kSuccess;
 }
 
-// Unmaps without waiting, whatever CUDA does: its documentation promises no more. Work that is
-// still to be done there is a broken rule at once, and an access to nothing when its turn comes.
+// Unmaps without waiting, even if CUDA waits, because its documentation does not promise that. Work
+// that is still to be done there breaks a rule at once, and accesses nothing when its turn comes.
 Code cuMemUnmap(DevicePointer address, size_t bytes) {
   if (const Code code = enter("cuMemUnmap")) return code;
   for (Device* const device : devices())
@@ -253,7 +253,7 @@ Code cuMemSetAccess(DevicePointer address, size_t bytes, const AccessDescription
   return kSuccess;
 }
 
-// One more handle of what is mapped there; memory of cuMemAlloc has none.
+// Returns one more handle of what is mapped there; memory of cuMemAlloc has none.
 Code cuMemRetainAllocationHandle(MemoryHandle* handle, void* address) {
   if (const Code code = enter("cuMemRetainAllocationHandle")) return code;
   Memory& m = memory();

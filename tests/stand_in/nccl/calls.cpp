@@ -21,7 +21,7 @@ struct Group {
 };
 thread_local Group group;
 
-// The job of this thread that was begun last; one for all communicators of a group.
+// The job that this thread began last, which is one for all communicators of a group.
 thread_local std::shared_ptr<Job> last_job;
 
 struct Launched {

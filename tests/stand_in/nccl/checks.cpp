@@ -1,4 +1,4 @@
-// The counted, injected and forbidden calls.
+// Counts calls, injects faults, and notes forbidden calls.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -96,7 +96,7 @@ uint64_t fsccl_stand_in_nccl_calls(const char* function) {
   return books().calls[function];
 }
 
-// They are forgotten.
+// Writes the broken rules, and forgets them.
 size_t fsccl_stand_in_nccl_broken_rules(char* text, size_t capacity) {
   const std::lock_guard lock(books().mutex);
   std::snprintf(text, capacity, "%s", books().rules.c_str());

@@ -66,7 +66,8 @@ struct Comm {
   std::vector<std::thread> threads;
 
   bool over() const { return stopped || region->broken; }
-  // Every rank's value, once all have come; false: stopped first.
+  // Exchanges every rank's value, once all have come. Returns false if the communicator was stopped
+  // first.
   bool meet(uint64_t value, std::vector<uint64_t>* all);
   uint64_t place_of(const void* memory, size_t bytes) const;  // in the windows
   // It begins in a window and ends outside: NCCL looks at the first byte alone, and goes on behind
@@ -84,7 +85,7 @@ void run(Comm& comm, const std::vector<Operation>& operations);
 // Counts a call; what is to be done to it (FSCCL_STAND_IN_NCCL_FAIL). `rank` -1: any.
 enum class Fault { none, error, async, hang };
 Fault called(const char* function, int rank);
-// Notes a line, returns kInvalidUsage.
+// Notes a line, and returns kInvalidUsage.
 Code broken(const std::string& line);
 void set_last_error(const std::string& text);
 

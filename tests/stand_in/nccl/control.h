@@ -11,14 +11,14 @@ namespace fsccl::stand_in_nccl {
 class Control {
  public:
   Control() : library_(dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {}
-  // False: there is no NCCL, or the real one.
+  // Returns false if there is no NCCL, or the real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_nccl_calls"); }
   // Returns the calls of this process: "ncclAllGather"; also "ncclAllGather by copy engines".
   uint64_t calls(const char* function) const {
     return reinterpret_cast<uint64_t (*)(const char*)>(
         dlsym(library_, "fsccl_stand_in_nccl_calls"))(function);
   }
-  // A line for each rule that was broken. They are forgotten.
+  // Returns a line for each rule that was broken, and forgets them.
   std::string broken_rules() const {
     char text[8192];
     reinterpret_cast<size_t (*)(char*, size_t)>(

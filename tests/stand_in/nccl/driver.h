@@ -9,7 +9,7 @@ bool on_device(const void* memory);
 enum class Backing { none, other, one_piece, several };
 Backing backing_of(const void* memory, size_t bytes);
 bool capturing(void* stream);
-// In the order of the stream. False: the driver refused.
+// Launches a function in the order of the stream. Returns false if the driver refused.
 bool launch(void* stream, void (*function)(void*), void* context);
 
 }  // namespace fsccl::stand_in_nccl

@@ -27,7 +27,7 @@ namespace fsccl::stand_in_nccl {
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-// It must keep NCCL's rules, too.
+// The body must keep NCCL's rules, too.
 template <class Body>
 void in_process(std::initializer_list<std::pair<const char*, const char*>> environment, Body body) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -38,10 +38,10 @@ struct Region {
 };
 
 UniqueId make_region();
-// Null: the id is not one of make_region().
+// Returns null if the id is not one of make_region().
 std::shared_ptr<Region> open_region(const UniqueId& id);
 
-// Naps until done() or stop(). False: stopped.
+// Naps until done() or stop() is true. Returns false if stop() was.
 bool wait_until(const std::function<bool()>& done, const std::function<bool()>& stop);
 
 }  // namespace fsccl::stand_in_nccl

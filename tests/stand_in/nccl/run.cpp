@@ -1,5 +1,5 @@
-// The work on a stream's thread: collectives as bytes sent between all, reduced in the order of the
-// ranks and, as NCCL's rings do, rounded to the type at every step.
+// The work on a stream's thread. Collectives send bytes between all ranks, and reduce in the order
+// of the ranks; as NCCL's rings do, they round to the type at every step.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,7 +20,7 @@ struct Transfer {
   uint64_t bytes;
 };
 
-// All sends and receives at once; those of a pair in their order.
+// Runs all sends and receives at once; those of a pair stay in their order.
 class Transfers {
  public:
   explicit Transfers(Comm& comm)
@@ -82,7 +82,7 @@ class Transfers {
   std::vector<std::deque<Transfer>> out_, in_;
 };
 
-// 16-bit floats as fp32 and back.
+// Converts 16-bit floats to fp32 and back.
 struct Half {
   _Float16 value;
   float wide() const { return static_cast<float>(value); }
@@ -188,7 +188,7 @@ class Endless {
   Comm& comm_;
 };
 
-// All ranks are about to do the same, or none does it.
+// Returns true if all ranks are about to do the same; otherwise none does it.
 bool agreed(Comm& comm, const Operation& op) {
   const uint64_t number = ++comm.collectives;
   Announced& mine = comm.region->announced[comm.rank][number % 2];
