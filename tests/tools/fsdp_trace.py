@@ -47,8 +47,8 @@ class Trace:
 
 
 class Step:
-    """One step over units; a unit is a list of the bytes of its parameters. `prefetch` units are
-    gathered ahead."""
+    """One step over units. A unit is a list of the bytes of its parameters, and `prefetch` units
+    are gathered ahead."""
 
     def __init__(self, trace, units, dialect, prefetch):
         self.trace, self.units, self.dialect, self.prefetch = trace, units, dialect, prefetch

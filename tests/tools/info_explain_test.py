@@ -32,7 +32,7 @@ def explained(*arguments, **variables):
     return answer, [one['plan'] for one in chosen]
 
 
-# One host: small and large, the table and the marks.
+# On one host: small and large calls, the table and the marks.
 answer, chosen = explained('all_gather', '8', '--ranks', '2')
 expect(chosen == ['all_gather_inline'] and 'signals' in answer['why'], answer)
 answer, chosen = explained('all_gather', '4M', '--ranks', '4')
@@ -52,8 +52,8 @@ expect(
     text,
 )
 
-# Gathers with a codec: on a typical network it says what they would take; on one host there is
-# nothing to say.
+# For gathers with a codec the program says what they would take on a typical network. On one host
+# there is nothing to say.
 answer, chosen = explained('all_gather', '256M', '--hosts', '2', '--ranks-per-host', '1')
 codec = answer['gather_codec']
 expect(
@@ -84,13 +84,13 @@ expect(
 )
 expect('gather_codec' not in explained('all_gather', '256M', '--ranks', '2')[0], 'on one host')
 
-# Several hosts: flat candidates, and by hosts with its stages.
+# On several hosts: flat candidates, and those by hosts with their stages.
 answer, chosen = explained('all_gather', '4M', '--hosts', '2', '--ranks-per-host', '2')
 expect(chosen == ['by_hosts'] and answer['ranks'] == 4 and answer['link'] == 'network', answer)
 stages = answer['candidates'][-1]['stages']
 expect([stage['between_hosts'] for stage in stages] == [True, False], stages)
-# Prices beside each other are of the same link, which the ranks of a host share: what is chosen for
-# its time is the cheapest.
+# Prices that stand beside each other are of the same link, which the ranks of a host share, so the
+# candidate that is chosen for its time is the cheapest.
 for operation in ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast'):
     for size in ('4K', '16K', '64K', '256K', '1M', '16M'):
         answer, chosen = explained(operation, size, '--hosts', '2', '--ranks-per-host', '2')
@@ -117,7 +117,7 @@ answer, chosen = explained(
 )
 expect(answer['ranks'] == 128 and chosen == ['by_hosts'], answer)
 
-# Topologies: the same ranks farther from each other.
+# The topologies place the same ranks farther from each other.
 near = explained('barrier', '0', '--ranks', '2', '--file', samples / 'two_packages.json')[0]
 far = explained('barrier', '0', '--ranks', '64', '--file', samples / 'two_packages.json')[0]
 expect(
@@ -126,7 +126,7 @@ expect(
     (near, far),
 )
 
-# Authority: the environment, the file, the table.
+# The sources have this order: the environment, the file, the table.
 with tempfile.TemporaryDirectory() as folder:
     tuned = pathlib.Path(folder) / 'tuned.json'
     tuned.write_text(

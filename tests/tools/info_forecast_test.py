@@ -20,7 +20,7 @@ def forecast(*arguments):
     return json.loads(run(*arguments, '--json'))
 
 
-# Slots against the pool that really plans them, in a dry run: within 1 %.
+# The slots are compared with the pool that really plans them, in a dry run, and agree within 1 %.
 worst = 0
 for model in ('llama-3.2-1b', 'llama-3-8b', 'mixtral-8x7b'):
     for more, same in (
@@ -94,12 +94,12 @@ expect(owners == answer['memory']['total_bytes'], answer['memory'])
 text = run('llama-3-70b', '--ranks', '64', '--sequence', '8192')
 expect('DOES NOT FIT' in text and 'what to change: fits, and is the fastest' in text, text)
 expect('checkpointing full' in text, text)
-# A step that was measured makes the interval narrow, and the forecast right.
+# A measured step makes the interval narrow, and the forecast right.
 measured = forecast('llama-3-8b', '--ranks', '64', '--measured', '0.9')
 expect(abs(measured['step']['step_s'] - 0.9) < 1e-6, measured['step'])
 expect(measured['interval']['computation'] == 0.1, measured['interval'])
 
-# So does what fsccl-perf step measured, for the links.
+# A measurement by fsccl-perf step does the same for the links.
 links = forecast('llama-3-8b', '--ranks', '64', '--measured-communication', '0.5')
 expect(abs(links['step']['communication_s'] - 0.5) < 1e-9, links['step'])
 expect(links['interval']['communication'] == 0.1, links['interval'])

@@ -61,7 +61,7 @@ assert all(entry['name'] in text for entry in listed), text
 
 
 def preferred(**settings):
-    """The one between hosts, and why."""
+    """Returns the preferred transport between hosts, and the reason."""
     found = [
         (entry['name'], entry['preferred'])
         for entry in json.loads(run('--json', **settings))

@@ -39,7 +39,7 @@ def limited(size):
 
 
 def inputs(folder):
-    """Recordings of a job, a trace of allocations, and a model."""
+    """Makes recordings of a job, a trace of allocations, and a model."""
     recordings, allocations, model = (
         folder / 'recordings',
         folder / 'allocations.jsonl',
@@ -65,7 +65,7 @@ def inputs(folder):
 
 
 def check_full_disk(recordings, allocations, model):
-    """Each command says that its output is lost, and ends so."""
+    """Each command reports that its output is lost, and fails."""
     commands = [
         (info, 'config'),
         (info, 'config', '--json'),
@@ -103,8 +103,8 @@ def check_full_disk(recordings, allocations, model):
 
 
 def device(folder, name, minor):
-    """One like /dev/NAME, of the test's own for a user who may replace that of the machine; None
-    where it cannot be had."""
+    """Returns a device like /dev/NAME: the test's own for a user who may replace that of the
+    machine, and None if there can be none."""
     if os.geteuid() != 0:
         return pathlib.Path('/dev', name)
     try:

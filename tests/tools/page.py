@@ -6,7 +6,7 @@ from program import expect
 
 
 class Page(html.parser.HTMLParser):
-    """Every tag is closed, nothing is loaded from elsewhere, nothing runs."""
+    """Checks that every tag is closed, nothing is loaded from elsewhere, and nothing runs."""
 
     void = {'meta', 'path', 'rect', 'circle'}
 

@@ -117,7 +117,7 @@ def check_collectives():
             ),
             f'the forms of {name}: {forms}',
         )
-    # Memory of the caller that the system reads for its receivers, where it may.
+    # The caller's memory is read by the system for its receivers, if the system allows that.
     moved = 'broadcast,send_recv,all_gather'
     settings = {'FSCCL_PLAN': 'broadcast=read,send=read,all_gather=read'}
     for row in rows(
@@ -161,7 +161,7 @@ def check_collectives():
     ):
         check_row(row)
         expect(row['root'] == (1 if row['coll'] == 'broadcast' else -1), f'the root of {row}')
-    # More ranks than most machines that test have cores.
+    # The ranks are more than the cores of most machines that run the tests.
     for row in rows('collectives', '--ranks', '5', '-b', '4K', '-e', '4K', *QUICK):
         check_row(row)
     table = run('collectives', '--coll', 'all_gather', '--ranks', '2', '-b', '8', '-e', '8', *QUICK)
@@ -282,7 +282,7 @@ def check_options():
         (('--layers', '99'), '99'),
     ):
         expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
-    # Where one rank ends, the others do, and are not heard of.
+    # If one rank ends, the others end, too, without messages of their own.
     for arguments, word in (
         (
             ('collectives', '--report', '/nonexistent/page.html', '-b', '8', '-e', '8'),
@@ -420,7 +420,7 @@ def check_step():
 
 
 def check_codec():
-    """Between two hosts, which are processes that take each other for such."""
+    """The codec runs between two hosts, which are processes that take each other for hosts."""
     (plain, keep, delta), said = codec_rows('delta')
     expect(
         [row['gathers'] for row in (plain, keep, delta)] == ['plain', 'keep plain', 'delta'], said
@@ -492,8 +492,8 @@ def codec_rows(codec):
 
 
 def check_dry_run():
-    # A model of 800 GB, on ranks that may hold almost nothing; of a small model, what a real run
-    # reports.
+    # A model of 800 GB runs on ranks that may hold almost nothing, and a small model must report
+    # the same as a real run.
     most_kib = 300 * 1024  # a sanitizer's own included
     for options in (
         (),
@@ -534,7 +534,7 @@ def check_dry_run():
         step['plan_misses'] == 0 and step['bytes_moved'] >= step['bytes_minimum'] > 1e12,
         f'slots by parameter: {step}',
     )
-    # The memory of a unit's slots against that of FSDP2's buffers, simulated.
+    # The memory of a unit's slots is compared with that of FSDP2's buffers, simulated.
     (step,) = rows(
         'step',
         '--model',

@@ -5,8 +5,8 @@ import sys
 
 
 def run(*command, status=0, timeout=200, env=None):
-    """Returns what it printed; if it is to fail, its errors come first. `status`: what it must end
-    with; None: any but 0."""
+    """Runs a program and returns its output; if it must fail, its errors come first. `status` is
+    its expected exit status, and None any but 0."""
     command = [str(word) for word in command]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env=env, check=False

@@ -31,8 +31,8 @@ def children_of(process):
 
 
 def check_names_of_ranks():
-    """Lists of processes show ranks under the program's name, however it was started: by path, by
-    link, by search."""
+    """Lists of processes show ranks under the program's name, whether it was started by path, by
+    link or by search."""
     folder, name = os.path.split(os.path.abspath(perf))
     for command in ([perf], ['env', f'PATH={folder}:{os.environ["PATH"]}', name]):
         process = subprocess.Popen(

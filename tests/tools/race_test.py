@@ -39,7 +39,7 @@ def kernels(**variables):
 
 
 def chosen_by_job(**variables):
-    """By a job of two ranks: both say at the level debug what they run with."""
+    """Returns the variants of a job of two ranks, both of which report them at the level debug."""
     log = pathlib.Path(variables['XDG_CACHE_HOME']) / 'log'
     log.unlink(missing_ok=True)
     variables = {**variables, 'FSCCL_LOG_LEVEL': 'debug', 'FSCCL_LOG_FILE': str(log)}
@@ -80,7 +80,7 @@ with tempfile.TemporaryDirectory() as folder:
         expect(all(len(row['ns_per_kib']) == 3 and row['gb_per_s'] > 0 for row in of_pass), of_pass)
     expect(not list(pathlib.Path(folder).iterdir()), 'something was kept')
 
-    # A race that does not come to its end is not kept.
+    # A race that does not complete is not kept.
     run(perf, 'race', '--seconds', '0.1', '-n', '10000', status=1, XDG_CACHE_HOME=folder)
     expect(not list(pathlib.Path(folder).iterdir()), 'half a race was kept')
 
@@ -98,7 +98,7 @@ with tempfile.TemporaryDirectory() as folder:
     text = run(info, 'explain', 'all_gather', '4M', XDG_CACHE_HOME=folder)
     expect('as measured on this kind of processor' in text and 'times as long' in text, text)
 
-    # A file that says another thing is followed, one that says nonsense is not, and is replaced.
+    # A file with another choice is followed. A file with nonsense is not followed, and is replaced.
     slow = next(name for name in record['races']['reduce_past'] if name.startswith('plain'))
     record['races']['reduce_past'][slow] = [0.1, 0.1, 0.1]
     kept.write_text(json.dumps(record), encoding='utf-8')
@@ -119,7 +119,7 @@ with tempfile.TemporaryDirectory() as folder:
         perf, 'collectives', '--ranks', '2', '-b', '8', '-e', '8', status=1, FSCCL_KERNELS='fastest'
     )
 
-    # Where no folder can be written, jobs run all the same.
+    # If no folder can be written, jobs run all the same.
     for place in ('/proc/nowhere', '/dev/null', 'relative'):
         run(
             perf,

@@ -21,7 +21,7 @@ from ranks import free_port
 
 perf, trace, library = map(os.path.abspath, sys.argv[1:])
 SECRET = base64.b64encode(os.urandom(32))
-# Returns what src/bootstrap/credentials.cpp makes of it.
+# The key is the one that src/bootstrap/credentials.cpp makes of the secret.
 KEY = hmac.new(SECRET, b'fsccl job secret file', hashlib.sha256).digest()
 
 
@@ -91,7 +91,7 @@ def read_all(folder):
 
 
 def processes_of(parents):
-    """They and what they have started."""
+    """Returns the given processes and those that they have started."""
     family = {process.pid for process in parents}
     for folder in pathlib.Path('/proc').iterdir():
         try:
@@ -106,7 +106,7 @@ def processes_of(parents):
 
 
 def await_recorders(folder, ranks):
-    """Or the end of a rank."""
+    """Waits for the recorders, or for the end of a rank."""
     while all(rank.poll() is None for rank in ranks) and not list((folder / 'trace').iterdir()):
         time.sleep(0.01)
 
@@ -127,8 +127,8 @@ def plant(secrets):
 
 
 def key_of(unique, maker):
-    """As src/bootstrap/unique_id.cpp lays it out: magic, version, number of the job, key, listener,
-    host, process."""
+    """Reads the key from a unique id as src/bootstrap/unique_id.cpp lays it out: magic, version,
+    number of the job, key, listener, host, process."""
     magic, version, key, process = struct.unpack('<4sH8x32s16x8xi', unique[:74])
     expect(
         (magic, version, process) == (b'FSID', 1, maker.pid),
@@ -138,8 +138,8 @@ def key_of(unique, maker):
 
 
 def by_unique_id():
-    """Three ranks, one of which dies; the scripts behind them call what writes or tells
-    anything."""
+    """Runs three ranks, one of which dies. The scripts behind them make all calls that write or
+    print something."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for part in ('trace', 'dump'):
@@ -224,7 +224,7 @@ def by_file():
         expect(
             all(rank.returncode == 0 for rank in ranks), b'\n'.join(said).decode(errors='replace')
         )
-        # One that knows another secret is refused, and both say why.
+        # A rank with another secret is refused, and both sides say why.
         port = free_port()
         ranks = [
             start(folder, rank, port, secret, 4000)

@@ -21,7 +21,7 @@ MODEL = {
 
 
 def snapshots(folder, steps=3, history='100000'):
-    """One state of a pool as JSON and as a pickle: paths."""
+    """Returns the paths of one state of a pool, as JSON and as a pickle."""
     (folder / 'model.json').write_text(json.dumps(MODEL), encoding='utf-8')
     paths = folder / 'a.json', folder / 'a.pickle'
     run_program(

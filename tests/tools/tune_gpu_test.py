@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
         expect(one['sizes'] == [4096, 16384] and min(one['ns']) > 0, one)
         expect((one['hosts'], one['ranks_per_host']) == (1, 2), one)
 
-    # Where NCCL took long, another algorithm is chosen, and a new measurement takes the place of the old.
+    # If NCCL took long, another algorithm is chosen, and a new measurement replaces the old one.
     prices['all_gather', 'nccl']['ns'] = [4e12, 4e12]
     prices['all_gather', 'staged']['ns'] = [1, 1]
     text['rules'] = []

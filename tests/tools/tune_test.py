@@ -35,7 +35,7 @@ def rows(*arguments, **variables):
 with tempfile.TemporaryDirectory() as folder:
     made, bad = pathlib.Path(folder) / 'made.json', pathlib.Path(folder) / 'bad.json'
 
-    # A choice that is bad on purpose: a piece of a page, at once.
+    # The choice is bad on purpose: pieces of a page, sent at once.
     found = rows('--coll', 'all_gather,all_reduce', '-o', made, FSCCL_PLAN='all_gather=slots/4K')
     expect(len(found) == 2 * 2 * 2, found)
     for row in found:
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     expect(any(plan.startswith('all_gather_direct') for plan in found[0]['forced_us']), found[0])
 
-    # The file that it wrote is read again, and followed.
+    # The file that the program wrote is read again, and followed.
     text = json.loads(made.read_text(encoding='utf-8'))
     expect(text['fsccl_tuning'] == 1, text)
     run(info, 'explain', 'all_gather', '64K', '--tuning', made)
@@ -111,7 +111,7 @@ with tempfile.TemporaryDirectory() as folder:
     ):
         said = run(perf, *QUICK, status=1, **variables)
         expect(all(word in said for word in words), said)
-    # A plan that no rank can follow is said once a rank, and all goes on.
+    # A plan that no rank can follow is reported once a rank, and the job goes on.
     said = run_program(
         perf,
         'collectives',
