@@ -18,8 +18,8 @@ library, baseline = sys.argv[1:]
 
 
 def differences(described):
-    """Returns the report of abidiff on the library and a description; empty where programs go on
-    running."""
+    """Returns the report of abidiff on the library and a description, which is empty if programs
+    that use the old library still run."""
     command = ['abidiff', '--no-added-syms', '--no-show-locs', described, library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return f'{done.stdout}{done.stderr}' if done.returncode else ''

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The declarations for ctypes that tools/generate_capi.py writes: the files of the tree are what the
-headers say; sizes and offsets are those of a C compiler; a header in another style is refused.
+"""Tests the declarations for ctypes that tools/generate_capi.py writes: the files of the tree match
+the headers, sizes and offsets are those of a C compiler, and a header in another style is refused.
 usage: capi_test.py C-COMPILER..."""
 
 import ctypes

@@ -17,7 +17,8 @@ TIMEOUT_SECONDS = 300
 
 
 def run(program, *arguments, status=0):
-    """Runs the program; its output. Another exit status than the expected one ends the test."""
+    """Runs the program and returns its output. Another exit status than the expected one ends the
+    test."""
     command = [program, *arguments]
     result = subprocess.run(
         command,
@@ -73,8 +74,8 @@ def check_mixed(program):
 
 
 def check_gpu(program):
-    """Two ranks on one GPU, or a word that there is none. Over the stand-in driver only kernels may
-    be missing."""
+    """Runs two ranks on one GPU, unless there is none, which the program reports. Over the stand-in
+    driver only kernels may be missing."""
     output = run(program)
     if 'there is nothing to run on here' in output:
         if os.environ.get('TEST_NEEDS_GPU') and 'nvcc' not in output:
@@ -123,8 +124,8 @@ def check_allocators(program):
 
 
 def check_usage(program):
-    """An option that is not understood ends the program with the accepted values, bad data with its
-    line, and too little training fails."""
+    """An option that is not understood ends the program with the accepted values, and bad data ends
+    it with its line; too little training fails."""
     for ranks in ('0', '2x', '257'):
         if 'from 1 to 256' not in run(program, '--ranks', ranks, status=2):
             sys.exit(f'--ranks {ranks}: the accepted numbers are not named')

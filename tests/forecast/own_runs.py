@@ -52,7 +52,7 @@ def forecast_s(info, path, ranks, step, *more):
 
 
 def spread(values):
-    """Half of the distance between the quartiles, as a part of the median."""
+    """Returns half of the distance between the quartiles, as a part of the median."""
     low, middle, high = statistics.quantiles(values, n=4)
     return (high - low) / 2 / middle
 
@@ -63,7 +63,7 @@ def header():
 
 
 def report(name, ranks, step, measured, said):
-    """Prints a row; returns whether it is judged and beyond 10 %."""
+    """Prints a row, and returns whether it is judged and beyond 10 %."""
     middle, off = statistics.median(measured), spread(measured)
     residual = statistics.median(said) / middle - 1
     judged = off <= POINTS['most_spread']

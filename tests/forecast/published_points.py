@@ -29,7 +29,7 @@ KNOWN_BEYOND = {
 
 
 def mpt(width):
-    """MPT with learned positions: one tied table of 50368 tokens."""
+    """Returns MPT with learned positions, which has one tied table of 50368 tokens."""
     params = [
         ['attn.Wqkv.weight', [3 * width, width]],
         ['attn.out_proj.weight', [width, width]],
@@ -93,7 +93,7 @@ def machine_of(name, given):
 
 
 def step_of(setup, row):
-    """Seconds of a measured row."""
+    """Returns the seconds of a measured row."""
     if 'step_s' in row:
         return row['step_s']
     return setup['batch'] * setup['accumulate'] * setup['sequence'] / row['tokens_per_s_per_rank']
@@ -122,7 +122,7 @@ def setup_of(group, row):
 
 
 def residuals(program, document):
-    """(group, row, forecast / measured - 1, forecast) of each held-out row."""
+    """Returns (group, row, forecast / measured - 1, forecast) of each held-out row."""
     for group in document['groups']:
         first = group['rows'][0]
         fixed = {

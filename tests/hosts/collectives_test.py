@@ -18,7 +18,7 @@ SIZES = ['-b', '64', '-e', '1M', '-f', '128', '-n', '3', '-w', '1', '-m', '1']
 
 
 def lost():
-    """Packets that TCP has sent again, on all hosts."""
+    """Returns how many packets TCP has sent again, on all hosts."""
     total = 0
     for enter, _ in ranks.hosts():
         lines = subprocess.run(

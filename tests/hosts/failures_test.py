@@ -41,7 +41,7 @@ failed = 0
 
 
 def expect(name, results, words, but=None):
-    """Every rank has failed, and said all of the words."""
+    """Expects that every rank has failed, and that each has printed all of the words."""
     global failed
     for rank, (status, _, errors) in enumerate(results):
         if rank == but or (status == 1 and all(word in errors for word in words)):
@@ -52,20 +52,20 @@ def expect(name, results, words, but=None):
 
 
 def running(processes):
-    """Waits until the first operations have been through: they say so on rank 0."""
+    """Waits until the first operations are complete, which rank 0 prints."""
     for line in processes[0].stdout:
         if 'redop' in line:
             return
 
 
 def endpoint(state):
-    """Sets something of the second host, as its administrator does."""
+    """Sets an attribute of the second host, as its administrator does."""
     subprocess.run(['ip', '-n', 'host1', 'link', 'set', 'eth0', state], check=True)
 
 
 def lose_connections():
-    """Packets that arrive at the second host are lost, but for datagrams. Returns whether this
-    kernel can do that."""
+    """Drops packets that arrive at the second host, except datagrams. Returns whether this kernel
+    can do that."""
     # byte 23 is the protocol, 6 TCP, 2 TC_ACT_SHOT
     tcp = '4,48 0 0 23,21 0 1 6,6 0 0 2,6 0 0 4294967295'
     for words in (
@@ -85,7 +85,7 @@ def lose_connections():
 
 
 def datagrams_alone(perf):
-    """Heartbeats come as datagrams while connections wait for what was lost: nobody is a
+    """Heartbeats arrive as datagrams while connections wait for lost packets, so no rank is a
     suspect."""
     global failed
     processes = ranks.start([perf, *FOREVER], PER_HOST, {'FSCCL_LOG_LEVEL': 'warn'})
@@ -103,7 +103,7 @@ def datagrams_alone(perf):
 
 
 def choices(perf, once, last):
-    """Rules and tuning files that differ, are malformed, or cannot be followed."""
+    """Ranks have rules and tuning files that differ, are malformed, or cannot be followed."""
     expect(
         'a plan that only one rank wants',
         once(of_last={'FSCCL_PLAN': 'all_gather=flat'}),
@@ -153,8 +153,8 @@ def choices(perf, once, last):
 
 
 def without_ucx(once, folder, first_here, last):
-    """A rank whose libucp.so.0 is none: all end where UCX was asked for, and none where it was
-    not."""
+    """One rank's libucp.so.0 cannot be loaded. If UCX was asked for, all ranks end with an error,
+    and otherwise none does."""
     with open(f'{folder}/libucp.so.0', 'w', encoding='ascii') as library:
         library.write('no library')
     no_ucx = ['FSCCL_ERR_NOT_AVAILABLE', f'rank {last} cannot use the ucx transport', 'libucx0']

@@ -22,7 +22,7 @@ SKIPPED = 77
 
 
 def inside():
-    """Continues in namespaces of its own: what is made there ends with this process."""
+    """Continues in namespaces of its own, so that what is made there ends with this process."""
     for flags in (['--net', '--mount'], ['--user', '--map-root-user', '--net', '--mount']):
         if (
             subprocess.run(
@@ -52,8 +52,8 @@ def skip(reason):
 
 
 def drop(name, percent):
-    """Packets that arrive at the host are lost at random: by four instructions of classic BPF,
-    because netem is not in every kernel."""
+    """Drops random packets that arrive at the host, by four instructions of classic BPF, because
+    netem is not in every kernel."""
     random_word, shot, next_filter = (
         0xFFFFF000 + 56,
         2,

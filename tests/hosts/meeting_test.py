@@ -23,7 +23,7 @@ def ip(*words):
 
 
 def join(perf, addresses, **more):
-    """Returns what each rank ended with, where rank r is told addresses[r]."""
+    """Returns the result of each rank, where rank r is told addresses[r]."""
     command = [perf, 'collectives', '-b', '64', '-e', '64', '-n', '1']
     processes = ranks.start(
         command, PER_HOST, BY_HAND | more, lambda rank: {'MASTER_ADDR': addresses[rank]}

@@ -1,4 +1,4 @@
-// In place of src/base/version.cpp: makes a library of another version in which nothing else
+// Takes the place of src/base/version.cpp: makes a library of another version in which nothing else
 // differs.
 #include <fsccl/fsccl.h>
 

@@ -12,7 +12,7 @@ SECRET.flush()
 
 
 def hosts():
-    """Each host: how to run a command there, and what it must have set."""
+    """Returns for each host how to run a command there, and which variables it needs."""
     given = os.environ['TEST_HOSTS']
     if given.isdigit():
         return [([], {'FSCCL_HOST_ID': f'host {host}'}) for host in range(int(given))]
@@ -25,7 +25,8 @@ def real():
 
 
 def start(command, per_host, variables=None, of_rank=lambda rank: None, **options):
-    """The processes, by rank. `of_rank(rank)`: variables of one rank alone."""
+    """Starts the ranks, and returns their processes by rank. `of_rank(rank)` gives variables of one
+    rank alone."""
     count = per_host * len(hosts())
     processes = []
     for host, (enter, named) in enumerate(hosts()):
@@ -60,7 +61,7 @@ def start(command, per_host, variables=None, of_rank=lambda rank: None, **option
 
 
 def ends(processes, timeout=100):
-    """(status, output, errors) of each rank."""
+    """Returns (status, output, errors) of each rank."""
     results = []
     try:
         for process in processes:

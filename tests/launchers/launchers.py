@@ -60,7 +60,7 @@ sessions = tempfile.TemporaryDirectory(prefix='fsccl-')
 
 
 def start(*command, env=None):
-    """A process group of its own, so that nothing of it survives its end."""
+    """Starts a command in a process group of its own, so that nothing of it survives its end."""
     folder = tempfile.mkdtemp(dir=sessions.name)
     return subprocess.Popen(
         [str(word) for word in command],
@@ -73,7 +73,7 @@ def start(*command, env=None):
 
 
 def finish(process, status=0):
-    """Returns what it printed, or the errors of one that is to fail (status None)."""
+    """Returns the output of a command, or the errors of one that must fail (status None)."""
     try:
         output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired as late:
@@ -104,7 +104,7 @@ MOVED = [
 
 
 def find(names, word):
-    """The first of the programs that is there and whose version speaks of `word`."""
+    """Returns the first of the programs that is installed and whose version contains `word`."""
     for path in filter(None, map(shutil.which, map(str, names))):
         program = [*MOVED, path] if path.startswith(str(WHEEL)) else [path]
         done = subprocess.run(
@@ -145,7 +145,7 @@ ON_ONE_HOST = {
 
 
 def command(name, ranks):
-    """Returns the command that starts so many ranks of the program whose words follow; None where
+    """Returns the command that starts so many ranks of the program whose words follow, or None if
     this launcher is not installed."""
     names, word, arguments, *_ = ON_ONE_HOST[name]
     program = find(names, word)

@@ -18,7 +18,7 @@ RANKS = 4
 
 
 def places(output):
-    """The lines of tests/launchers/place.c, by rank."""
+    """Returns the lines of tests/launchers/place.c, by rank."""
     found = {}
     for words in map(str.split, output.splitlines()):
         if len(words) >= 8 and words[1].isdigit():
@@ -27,7 +27,8 @@ def places(output):
 
 
 def check_one_host(output, launcher, ranks=RANKS, address='127.0.0.1'):
-    """All ranks are there, on one host, and agree on where to meet; returns that place."""
+    """Checks that all ranks are there, on one host, and agree on where to meet. Returns that
+    place."""
     found = places(output)
     expect(sorted(found) == list(range(ranks)), f'{ranks} ranks of {launcher}:\n{output}')
     numbers = [str(rank) for rank in range(ranks)] * 2
@@ -150,8 +151,8 @@ def check_slurm(place, train):
 
 
 def check_nodes(place, train):
-    """Three nodes that are one machine: the ranks find each other as between hosts, over TCP and
-    with a secret."""
+    """There are three nodes that are one machine. The ranks find each other as between hosts, over
+    TCP and with a secret."""
     with slurm.Slurm(nodes=3) as cluster, tempfile.TemporaryDirectory() as folder:
         srun = ['srun', '-N', '3', '-n', '5']
         looked = places(cluster.run(*srun, place, '--look'))

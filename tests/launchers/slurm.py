@@ -58,7 +58,7 @@ def die_with_the_test():
 
 
 def program(name):
-    """Daemons are where not all users look."""
+    """Returns the path of a program. Daemons lie where not all users look."""
     return shutil.which(name, path=os.environ['PATH'] + ':/usr/sbin:/sbin')
 
 
@@ -199,7 +199,7 @@ class Slurm:
                 pass  # ended meanwhile, or somebody else's
 
     def __exit__(self, *_):
-        """Stops the daemons, in the order in which nobody asks for one that is gone."""
+        """Stops the daemons in such an order that none asks for one that is gone."""
         for daemon in reversed(self.daemons):
             daemon.terminate()
             try:

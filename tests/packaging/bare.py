@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of packages run these: commands, and a virtual environment as a user may have it."""
+"""Helpers that the tests of packages run: commands, and a virtual environment as a user may have
+it."""
 
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 
 def environment(**changes):
-    """This one without what chooses the package and the library of the tree."""
+    """Returns this environment without what chooses the package and the library of the tree."""
     own = ('PYTHONPATH', 'FSCCL_TORCH_LIBRARY', 'PYTEST_ADDOPTS', 'LD_PRELOAD')
     return {
         **{name: value for name, value in os.environ.items() if name not in own},

@@ -26,7 +26,7 @@ def run(*command):
 
 
 def said(text):
-    """The long options and the subcommands in the text of --help."""
+    """Returns the long options and the subcommands in the text of --help."""
     commands = re.findall(r'^  ([a-z]+) {3,}\S', text.partition('Subcommands:')[2], re.MULTILINE)
     return re.findall(r'^  (?:-\w,)?(--[\w-]+)', text, re.MULTILINE), commands
 

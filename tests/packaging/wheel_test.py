@@ -134,7 +134,8 @@ int main(void) { int version; return fsccl_version(&version) || printf("%d\\n", 
 
 
 def test_compilers_find_it(bare, tmp_path):
-    """By pkg-config, by the folders that the package names, and by CMake below the prefix."""
+    """Compilers find the library by pkg-config, by the folders that the package names, and by CMake
+    below the prefix."""
     (tmp_path / 'program.c').write_text(PROGRAM)
     (tmp_path / 'CMakeLists.txt').write_text(
         'cmake_minimum_required(VERSION 3.16)\nproject(program C)\nfind_package(fsccl 0.1 CONFIG '
@@ -250,7 +251,7 @@ def test_another_library_in_the_process(bare, tmp_path):
 
 
 def test_a_system_without_glibc(bare, tmp_path):
-    """Python itself says there what its C library is; pip finds no wheel."""
+    """On such a system Python itself says what its C library is, and pip finds no wheel."""
     broken = tmp_path / 'libfsccl.so'
     broken.write_text('no library')
     text = refusal(
@@ -300,8 +301,8 @@ def test_incomplete_package(bare):
 
 
 def test_uninstall_leaves_nothing(bare):
-    """Last: the environment is bare again, and what it says of a missing library is read before the
-    second package goes."""
+    """This test comes last and leaves the environment bare again. The error of a missing library is
+    read before the second package is removed."""
     bare.pip('uninstall', '-y', 'fsccl')
     text = refusal(bare)
     assert (
