@@ -53,12 +53,12 @@ TEST(Connection, HostsAlongTheirRails) {
   EXPECT_EQ(rail.gb_per_s, 50);
   EXPECT_EQ(rail.vertices, (std::vector<int>{cluster.find("node0/mlx5_3"), cluster.find("rail3"),
                                              cluster.find("node9/mlx5_3")}));
-  // Between rails NVLink and one rail are as wide as the spines, and the network is crossed as
-  // seldom as can be.
+  // Between GPUs of different rails, NVLink and one rail are as wide as the spines, and the way
+  // crosses the network as seldom as possible.
   const Connection across = link_between(cluster, "node0/gpu0", "node15/gpu7");
   EXPECT_EQ(across.link, LinkClass::network);
   EXPECT_EQ(across.gb_per_s, 50);
-  // A way between two parts of a host never goes out.
+  // A way between two parts of a host never leaves the host.
   EXPECT_NE(link_between(cluster, "node0/mlx5_0", "node0/mlx5_7").link, LinkClass::network);
 }
 

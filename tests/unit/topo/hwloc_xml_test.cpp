@@ -19,7 +19,7 @@ std::string text_of(const char* name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Returns the error of load_file() for such a file; "" where it takes it.
+// Returns the error of load_file() for such a file, and "" if it accepts the file.
 std::string xml_problem(const std::string& text) {
   const std::string path = testing::TempDir() + "machine.xml";
   std::ofstream(path) << text;
@@ -98,7 +98,8 @@ TEST(HwlocXml, ErrorsSayWhereAndWhat) {
   EXPECT_NE(xml_problem(machine(deep)).find("nested deeper than"), std::string::npos);
 }
 
-// Each attribute that hwloc writes of all objects, taken from one object: an error, and no crash.
+// Each attribute that hwloc writes for all objects is taken from one object. That is an error, and
+// no crash.
 TEST(HwlocXml, WithoutAnAttributeItIsNotComplete) {
   for (const char* name : {"two_memories.xml", "two_nvidia_gpus.xml", "virtual_machine.xml"}) {
     const std::string whole = text_of(name);

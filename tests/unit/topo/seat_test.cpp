@@ -1,4 +1,4 @@
-// Where a process may run, and how far two of them are from each other.
+// Tests where a process may run, and how far two of them are from each other.
 #include "topo/seat.h"
 
 #include <gtest/gtest.h>

@@ -62,7 +62,7 @@ TEST(Mapping, RanksOfOneProcessMapTheirChannelOnce) {
   over_channel(8, [](int, Wrapped&, uint32_t) { EXPECT_EQ(mapped().stretches, 1); });
 }
 
-// Memory that pairs of ranks need is mapped by the two alone, when they do.
+// Memory that a pair of ranks needs is mapped by these two alone, when they need it.
 TEST(Mapping, GrowsWithTheRanksNotTheirPairs) {
   constexpr int kRanks = 64;
   over_channel(kRanks, [&](int rank, Wrapped& channel, uint32_t) {

@@ -1,4 +1,4 @@
-// Where a channel between hosts puts what comes, over each transport that mirrors slots.
+// Tests where a channel between hosts puts incoming bytes, over each transport that mirrors slots.
 #include "transports/mirror/channel.h"
 
 #include <fmt/format.h>
@@ -95,7 +95,8 @@ TEST_P(MirrorChannelTest, BytesThatComeTwiceAreWrittenOnce) {
   EXPECT_EQ(wanted_[0], std::byte{2});
 }
 
-// Plans in steps signal to few: two ranks may have nothing for each other while ticks go round.
+// Plans in steps signal to few peers, so two ranks may have no messages for each other while ticks
+// go round.
 TEST_P(MirrorChannelTest, WhatComesAfterManyTicksIsNotLate) {
   for (const uint32_t tick : {1u, 1u + (1u << 31), 17u + (1u << 31), 33u}) {
     sent_.fill(static_cast<std::byte>(tick >> 28 | 1));
@@ -116,8 +117,9 @@ TEST_P(MirrorChannelTest, NothingIsExpectedOfATickThatIsThere) {
   EXPECT_EQ(wanted_[0], std::byte{0});
 }
 
-// More than a socket takes, both ways, and nobody reads meanwhile: nothing is lost, nobody waits,
-// and what was put is the sender's as it was at the signal, whatever becomes of its buffer.
+// Each rank sends more than a socket takes, and nobody reads meanwhile. No message is lost, nobody
+// waits, and the receiver gets the bytes as they were at the signal, whatever the sender then
+// writes to its buffer.
 TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
   size_t ring = 0, slot = 0;
   channels_[0]->slots(0, &ring, &slot);
@@ -138,7 +140,7 @@ TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
     }
 }
 
-// Messages that follow one another may leave together, in order and whole; so may the rest that the
+// Messages that follow one another may leave together, in order and whole, as may the rest that the
 // socket does not take at once.
 TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   std::vector<std::byte> large(size_t{1} << 20, std::byte{7});
@@ -170,8 +172,8 @@ TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   }
 }
 
-// A thread that moves the node on may be slow at it. Others go their way meanwhile; who hears out
-// waits for it.
+// A thread that polls the node may be slow. Other threads go on meanwhile, but a thread that hears
+// out its peers waits for it.
 TEST_P(MirrorChannelTest, WhoIsHeardOutHasBeenHeardWhoeverElseListens) {
   for (int from = 0; from < 2; from++) {
     send(1, 0, from);
@@ -203,7 +205,8 @@ TEST_P(MirrorChannelTest, AFailureIsToldToThePeer) {
   EXPECT_STREQ(there->text, "told");
 }
 
-// Nor does it wait until the other, who may compute for long, looks at its messages again.
+// A rank that leaves does not wait until the other one, which may compute for long, reads its
+// messages again.
 TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
   constexpr int64_t kGivesUpMs = 10'000;  // over UCX
   send(1, 0);
@@ -214,7 +217,7 @@ TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
   while (!channels_[1]->left(0)) channels_[1]->poll(0, 2);
   leaves.join();
   EXPECT_FALSE(in_vain.passed());
-  // longer than a lost peer takes to be a failure
+  // The time is longer than a lost peer takes to become a failure.
   const int64_t until = Deadline::in_ms(400).at_ns();
   while (now_ns() < until) EXPECT_EQ(channels_[1]->failure(), nullptr);
 }

@@ -1,4 +1,4 @@
-// When the thread of a node moves it on, and when it leaves that to others.
+// Tests when the thread of a node polls it, and when it leaves that to other threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -135,7 +135,8 @@ TEST_F(News, ThatAreHeardArePassedOnToAFew) {
   EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
 }
 
-// A thread that sleeps in one of them looks at the board when its word has changed.
+// A thread that sleeps in the channel or in one of its pairs looks at the board when its word has
+// changed.
 TEST_F(News, ChangeTheWordsOfTheChannelAndOfAllItsPairs) {
   const auto from = channel_->pair(3, 5).take().channel, to = channel_->pair(7, 3).take().channel;
   channel_->pair(3, 6).take().channel.reset();  // nobody sleeps there any more
@@ -147,7 +148,8 @@ TEST_F(News, ChangeTheWordsOfTheChannelAndOfAllItsPairs) {
   for (const fsccl_transport_word_t& word : words) EXPECT_NE(*word.word, word.value);
 }
 
-// Else it would look as if it had left for no reason.
+// The news goes out before this rank leaves; otherwise the rank would seem to have left for no
+// reason.
 TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
   {
     const std::lock_guard lock(node_.mutex());
@@ -201,7 +203,7 @@ TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
   EXPECT_EQ(channel_->failure()->code, FSCCL_ERR_ABORTED);
 }
 
-// The bytes of an offer are where they are, but the node has to remember the offer.
+// The bytes of an offer stay with the sender, but the node must remember the offer.
 TEST(EarlyMessages, OffersTakeOfTheLimitToo) {
   constexpr unsigned char key[32] = {};
   constexpr size_t kBytes = 255u << 20, kOffers = 20'000;
@@ -216,7 +218,7 @@ TEST(EarlyMessages, OffersTakeOfTheLimitToo) {
   EXPECT_TRUE(node.gone());
 }
 
-// A thread that is woken goes on by itself, perhaps on the service thread's core.
+// A thread that was woken polls the node itself, perhaps on the service thread's core.
 TEST(MirrorService, LeavesTheRestToWhomItWoke) {
   constexpr unsigned char key[32] = {};
   BusyNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0, nullptr});

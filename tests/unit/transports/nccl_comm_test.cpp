@@ -1,5 +1,5 @@
-// Communicators of NCCL over the stand-in: they begin, end, fail and hang, and no wait lasts beyond
-// its deadline. Ranks are threads, each with a GPU of its own.
+// Tests communicators of NCCL over the stand-in: they begin, end, fail and hang, and no wait lasts
+// beyond its deadline. Ranks are threads, each with a GPU of its own.
 #include "transports/nccl/nccl_comm.h"
 
 #include <dlfcn.h>
@@ -58,7 +58,7 @@ std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true,
   return members;
 }
 
-// One all-gather of every rank, on a stream of its own; then waits for the stream.
+// Runs one all-gather of every rank on a stream of its own, and then waits for the stream.
 struct Gathering {
   explicit Gathering(Communicator& on) : comm(on), device(on.device()) {
     const cuda::Current current(device);
@@ -143,7 +143,7 @@ void end_while_a_stream_hangs(bool revoke) {
   for (Member& member : members) member.comm->end(fail(FSCCL_ERR_TIMEOUT, "too late"));
   for (Gathering* one : {&first, &second}) {
     const cuda::Current current(one->device);
-    // it was freed
+    // The handle was freed.
     EXPECT_EQ(one->device.driver().cuStreamSynchronize(one->stream), cuda::CUDA_SUCCESS);
     const Status again = one->start();
     EXPECT_EQ(again.code(), FSCCL_ERR_TIMEOUT);

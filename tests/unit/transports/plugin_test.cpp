@@ -1,4 +1,4 @@
-// Which tables of plug-ins are taken, and what is said of the others.
+// Tests which tables of plug-ins are accepted, and the errors for the others.
 #include "transports/plugin.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Has all functions, those that may be missing included.
+// Returns a table with all functions, the optional ones included.
 fsccl_transport_ops_t good() {
   fsccl_transport_ops_t ops{};
   void (*const function)() = [] { abort(); };  // nobody calls it
@@ -97,7 +97,7 @@ TEST(PluginTable, MayBeLonger) {
   EXPECT_EQ(taken.value().size, sizeof(fsccl_transport_ops_t));
 }
 
-// Behind its end is memory that has nothing to do with it.
+// The memory behind the table's end has nothing to do with it.
 TEST(PluginTable, HasWhatItsSizeSays) {
   fsccl_transport_ops_t ops = good();
   ops.size = offsetof(fsccl_transport_ops_t, path);
@@ -116,7 +116,7 @@ TEST(PluginTable, HasWhatItsSizeSays) {
     ops.size = size;
     expect_refused(&ops, "its table has " + std::to_string(size) + " bytes");
   }
-  // part of a pointer
+  // These sizes contain a part of a pointer.
   for (const size_t size :
        {offsetof(fsccl_transport_ops_t, hold) + sizeof(void*) / 2, sizeof ops - 1}) {
     ops.size = size;

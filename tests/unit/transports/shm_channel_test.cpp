@@ -79,7 +79,7 @@ Result<OpenedChannel> open_file(const Fd& file) {
   return shm_transport()->open(request);
 }
 
-// The same, and `use`s it.
+// Does the same, and `use`s the channel.
 Opened open_offered(const Geometry& offered, uint64_t file_bytes,
                     int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
                     const std::function<void(Channel&)>& use = nullptr) {
@@ -134,7 +134,7 @@ TEST(ShmChannel, RingsAreAsLongAsRankZeroMadeThem) {
   EXPECT_EQ(opened.slot_bytes, kSlot);
 }
 
-// Also where the system would be slow to move it, in pieces by way of other memory.
+// This also holds where the system would be slow and move the bytes in pieces through other memory.
 TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
   constexpr size_t kBytes = 3 * 32768 + 777;
   alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];
@@ -158,8 +158,8 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
   ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
 }
 
-// Wherever the failure comes from: from the channel, from another of its pairs, from a process that
-// does not use the pair.
+// The failure may come from the channel, from another of its pairs, or from a process that does not
+// use the pair.
 TEST(ShmChannel, AFailureWakesWhoSleepsInAPair) {
   for (const char* from : {"channel", "pair", "process"}) {
     const Fd file = file_of(geometry(), bytes_of(geometry()));

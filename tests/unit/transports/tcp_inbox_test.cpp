@@ -1,4 +1,4 @@
-// How what comes over a socket is cut into messages, in whatever pieces it comes.
+// Tests how incoming bytes of a socket are cut into messages, in whatever pieces they come.
 #include "transports/tcp/inbox.h"
 
 #include <gmock/gmock.h>
@@ -115,7 +115,7 @@ TEST(TcpInboxTest, WhatNobodyWantsIsPassedOver) {
   EXPECT_EQ(kept.bytes.back(), payload(50));
 }
 
-// As when its channel has failed, and the memory is the caller's again.
+// The reader says so if its channel has failed, for example, and the memory is the caller's again.
 TEST(TcpInboxTest, TheRestGoesElsewhereOnceItsReaderSaysSo) {
   std::vector<std::byte> stream, other(100000);
   append(stream, 1, 100000);
@@ -149,7 +149,7 @@ TEST(TcpInboxTest, AHeadThatCannotBeEndsIt) {
   EXPECT_TRUE(refused([](Head& head) { head.seal ^= 1; }));
   EXPECT_TRUE(refused([](Head& head) { head.bytes = (1u << 30) + 1; }));
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = static_cast<MessageKind>(99); }));
-  // has no bytes
+  // A message of this kind has no bytes.
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::left; }));
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::failure; }));  // has more
   EXPECT_FALSE(refused([](Head&) {}));

@@ -57,7 +57,7 @@ class TcpNodeTest : public testing::Test {
     EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.bytes), 0);
     return fd;
   }
-  // Bound, and nobody listens.
+  // Returns a port that is bound, and at which nobody listens.
   uint16_t nobody_port() {
     nobody_ = bound();
     return port_of(local_address(nobody_.get()));
@@ -257,8 +257,7 @@ TEST_F(TcpNodeTest, ASecondLinkOfARankIsRefused) {
   EXPECT_TRUE(comes(1));
 }
 
-// A system may drop what is sent to one of its addresses, and a path may be good in one direction
-// alone.
+// A system may drop packets to one of its addresses, and a path may work in one direction only.
 TEST_F(TcpNodeTest, ACallThatNobodyAnswersKeepsNobodyOut) {
   const Fd silent = bound();
   ASSERT_EQ(listen(silent.get(), 0), 0);
@@ -320,7 +319,7 @@ TEST_F(TcpNodeTest, WhatIsNoMessageEndsTheLink) {
   EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 sent what is no message"));
 }
 
-// The system gives no memory for them, whatever a head announces.
+// The system gives no memory for these bytes, whatever a head announces.
 TEST_F(TcpNodeTest, TooManyEarlyBytesEndTheLinkBeforeTheyCome) {
   Result<Fd> link = call();
   ASSERT_TRUE(link.ok());
@@ -379,8 +378,8 @@ TEST_F(TcpNodeTest, BytesOutsideTheRingEndTheChannel) {
   EXPECT_EQ(failure->code, FSCCL_ERR_PROTOCOL);
 }
 
-// Its bytes were wanted in the caller's memory, and half of them are there: nobody may take it for
-// whole.
+// The bytes of the message were wanted in the caller's memory, and half of them are there. No rank
+// may take it for whole.
 TEST_F(TcpNodeTest, AMessageInWhoseMiddleTheChannelFailsNeverCounts) {
   Result<Fd> link = call();
   ASSERT_TRUE(link.ok());

@@ -1,4 +1,4 @@
-// That messages over UCX which change on the way are noticed.
+// Tests that messages over UCX which change on the way are noticed.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -74,7 +74,8 @@ TEST_F(UcxChecksumTest, LikewiseALine) {
               testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
 }
 
-// So the messages of these tests do change.
+// Without checksums nobody notices the change, which shows that the messages of these tests do
+// change.
 TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   spoils = Spoils::bytes;
   send(1, 0);
@@ -82,7 +83,7 @@ TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   EXPECT_EQ(mirror(0)[100], std::byte{0});
 }
 
-// A message of a rank that was sooner waits until there is something to judge it by.
+// A message of a rank that joined earlier waits until its channel can judge it.
 class UcxConnectTest : public UcxRanks {
  protected:
   static inline std::atomic<int> looks{0};

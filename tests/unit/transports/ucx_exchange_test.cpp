@@ -1,5 +1,5 @@
-// Exchanges over UCX between ranks that are threads: all parts arrive, whole and where they belong,
-// and what is wrong is said.
+// Tests exchanges over UCX between ranks that are threads: all parts arrive, whole and where they
+// belong, and errors are reported.
 #include "transports/ucx/exchange.h"
 
 #include <gmock/gmock.h>
@@ -88,8 +88,8 @@ TEST_F(Exchanges, EveryPartArrivesWhereItBelongs) {
     });
 }
 
-// The small part of one that goes away at once is not lost, and who waits for a part is not kept by
-// who has all of its own.
+// A rank that has all of its own parts leaves at once. Its small part is not lost, and it delays no
+// rank that still waits for a part.
 TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   run_ranks(3, [](int rank, Exchange& exchange) {
     for (int round = 0; round < 50; round++) {
@@ -104,8 +104,8 @@ TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   });
 }
 
-// A rank that has sent all of its parts may leave: they arrive, also where the others hear of its
-// end before they ask for them.
+// A rank that has sent all of its parts may leave. They arrive, even if the others hear of its end
+// before they ask for them.
 TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
   std::vector<std::unique_ptr<Exchange>> all;
   std::vector<std::vector<uint8_t>> endpoints;
@@ -172,7 +172,7 @@ TEST_F(Exchanges, ALossEndsTheWait) {
   });
 }
 
-// Somebody who can connect, and does not know the nonce.
+// A stranger can connect, but does not know the nonce.
 TEST_F(Exchanges, WithoutItsTagNothingIsTaken) {
   run_ranks(
       2,

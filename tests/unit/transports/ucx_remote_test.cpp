@@ -16,7 +16,7 @@
 namespace fsccl::ucx {
 namespace {
 
-// By the threads of all nodes.
+// A count that the threads of all nodes increment.
 struct Count : std::atomic<int> {
   Count& operator=(const Count& other) {
     store(other);
@@ -122,7 +122,7 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
     for (auto& node : nodes_)
       if (node) node->poll(-1);
   }
-  // By the time that they know each other's keys. Leaves the next tick in next_.
+  // Sends until the ranks know each other's keys. Leaves the next tick in next_.
   void get_to_know() {
     while (transfers() == 0) {
       send(next_, 0);
@@ -174,7 +174,8 @@ TEST_P(UcxRemoteTest, PlacesOutsideTheMirrorEndTheChannel) {
   EXPECT_EQ(calls.gets, gets);
 }
 
-// Keys to what is not registered, or of another library, are of no use: bytes go all the same.
+// A key to memory that is not registered, or of another library, is of no use, and the bytes go in
+// messages.
 TEST_P(UcxRemoteTest, WithoutMemoryOrKeysTheyGoInMessages) {
   for (const bool maps : {false, true}) {
     calls.no_maps = !maps;
@@ -232,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteChecksumTest, testing::ValuesIn(kWays), 
 
 class UcxPutTest : public UcxRemoteTest {};
 
-// The receiver hears of a put once it is there, and nobody's memory goes before.
+// The receiver hears of a put only when its bytes are there, and no rank's memory is freed before.
 TEST_P(UcxPutTest, WhatIsUnderWayKeepsTheMemory) {
   get_to_know();
   calls.hold_flushes = true;
@@ -260,7 +261,8 @@ class UcxGetTest : public UcxRemoteTest {
   UcxGetTest() { ranks_ = 3; }
 };
 
-// So who has made it keeps its memory no longer than that.
+// An answer comes even if the receiver has left, so the sender keeps its memory no longer than
+// that.
 TEST_P(UcxGetTest, AnOfferToWhoHasLeftIsAnswered) {
   get_to_know();
   const int before = said(Act::got);

@@ -1,4 +1,4 @@
-// Heartbeats as datagrams: what proves nothing says nothing.
+// Tests heartbeats as datagrams: a datagram without a valid proof says nothing.
 #include "wire/beat.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ TEST(Beat, WithAnotherBitOrLengthProvesNothing) {
   }
 }
 
-// Another secret, job, direction, receiver, or the same ranks as they are in the next start.
+// The datagram is of another secret, job, direction or receiver, or of the same ranks in the next
+// start.
 TEST(Beat, OfAnotherPairOrJobProvesNothing) {
   const SecretKey others[] = {
       beat_key(SecretKey::derive("another", {}), kJob, kHere, kThere),

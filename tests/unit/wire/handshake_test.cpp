@@ -1,4 +1,5 @@
-// The handshake as two pure state machines: who is let in, who is not, and what each side is told.
+// Tests the handshake as two pure state machines: which peers are let in, which are not, and what
+// each side is told.
 #include "wire/handshake.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// A unit's gather and reduction by NCCL, each way: pieces of every rank arrive where they belong
-// and nothing else is touched; sums are in rank order and in fp32. Ranks are threads with a GPU of
-// the stand-in each.
+// Tests a unit's gather and reduction by NCCL, each way: pieces of every rank arrive where they
+// belong and nothing else is touched; sums are in rank order and in fp32. Ranks are threads with a
+// GPU of the stand-in each.
 #include "unit/device/collective_mover.h"
 
 #include <gmock/gmock.h>
@@ -32,8 +32,8 @@ std::vector<Piece> flat(int ranks) {
     pieces.push_back({q, 512 + static_cast<uint64_t>(q) * 4000, 1000, FSCCL_FLOAT32});
   return pieces;
 }
-// Parameters one after the other, each divided among the ranks, unevenly; of some a rank has
-// nothing.
+// Returns parameters one after the other, each divided unevenly among the ranks. A rank has nothing
+// of some parameters.
 std::vector<Piece> by_parameter(int ranks, uint64_t parameters, uint64_t count) {
   std::vector<Piece> pieces;
   uint64_t end = 64;
@@ -74,7 +74,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body) {
 // Slots of one rank, a stream, and what is in the slot as the host sees it.
 struct Slots {
   static constexpr uint64_t kBytes = 8u << 20, kOffset = 4096;
-  // As those of a pool: one piece of memory, or one that has grown, of several.
+  // The memory is like a pool's: one piece, or several if it has grown.
   explicit Slots(int rank, std::vector<uint64_t> pieces = {kBytes})
       : device(*cuda::Device::open(rank).value()),
         arena(DeviceArena::reserve(device, kBytes).take()),
@@ -160,7 +160,7 @@ void store(fsccl_dtype_t dtype, unsigned char* to, float value) {
   bits >>= dtype == FSCCL_BFLOAT16 ? 16 : 0;
   std::memcpy(to, &bits, dtype_size(dtype));
 }
-// Exact in bf16; their sums over the ranks are exact in fp32, and not in bf16.
+// Returns a gradient that is exact in bf16; sums over the ranks are exact in fp32, and not in bf16.
 float gradient(size_t piece, uint64_t element, int rank) {
   return static_cast<float>((piece + element) % 100) +
          (rank ? static_cast<float>(rank) * 0x1p-12f * 2 : 0);
@@ -183,7 +183,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
     };
     std::vector<CollectiveMover::Sum> sums;
     std::vector<float> wanted;
-    // Behind the slot there is room.
+    // The memory behind the slot is free.
     const cuda::CUdeviceptr results = slots.memory + (6u << 20);
     for (size_t i = 0; i < pieces.size(); i++) {
       for (uint64_t k = 0; k < pieces[i].count; k++)
@@ -248,7 +248,7 @@ TEST(Mover, CopyEnginesAreForWhoAsks) {
   });
 }
 
-// Nothing ends it, and its stream waits for ever: but nobody else does.
+// The gather never ends, and its stream waits for ever, but no thread does.
 TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:hang:1"}, {"FSCCL_TIMEOUT_MS", "1000"}}, [] {
@@ -267,7 +267,7 @@ TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
       });
 }
 
-// Slots of another pool may come to lie where those of one before lay, in other memory.
+// Slots of another pool may lie where those of an earlier pool lay, in other memory.
 TEST(Mover, TheWindowEndsWithItsLastUser) {
   const stand_in_nccl::Control nccl;
   const uint64_t opened = nccl.calls("ncclCommWindowRegister"),
@@ -296,7 +296,7 @@ TEST(Mover, TheWindowEndsWithItsLastUser) {
   EXPECT_EQ(nccl.broken_rules(), "");
 }
 
-// Slots that have grown: NCCL would take the window for a whole buffer that begins in it.
+// The slots have grown. NCCL would take the window for a whole buffer that begins in it.
 TEST(Mover, NoGatherLeavesTheWindow) {
   const uint64_t before = stand_in_nccl::Control().calls("ncclAllGather by copy engines");
   run_ranks(2, [](Communicator& comm) {
@@ -330,8 +330,8 @@ TEST(Mover, NoGatherLeavesTheWindow) {
   EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
 }
 
-// A refusal of the window costs the window alone, though NCCL keeps it for the communicator's
-// error; of one rank's as of all.
+// If the window is refused, on one rank or on all, only the window is lost, though NCCL keeps the
+// refusal as the communicator's error.
 void gathers_without(const char* ranks_refused) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", ranks_refused}, {"FSCCL_TIMEOUT_MS", "8000"}}, [] {
@@ -354,7 +354,7 @@ TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) {
   gathers_without("ncclCommWindowRegister:1:error:1");
 }
 
-// NCCL would take the window and use it for nothing, and say so to nobody.
+// NCCL would accept the window, use it for nothing, and report that to nobody.
 TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
   for (const char* const setting : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE"})
     stand_in_nccl::in_process({{setting, "0"}}, [setting] {
@@ -374,8 +374,8 @@ TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
     });
 }
 
-// The others' streams may wait for what this rank has not put on its own. (By copy engines they
-// would for ever.)
+// The others' streams may wait for work that this rank has not put on its own stream. (By copy
+// engines they would for ever.)
 TEST(Mover, ARefusedGatherIsToldToThePeers) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:error:1"},

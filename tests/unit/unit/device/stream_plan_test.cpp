@@ -1,5 +1,5 @@
-// Streams are given little to carry out plans of units: one launch, one signal, one wait and one
-// batch, whatever the number of parameters and peers; and carried out, by all ranks together, it
+// Tests that streams are given little to carry out plans of units: one launch, one signal, one wait
+// and one batch, whatever the number of parameters and peers. Carried out by all ranks together, it
 // leaves what the plan says.
 #include "unit/device/stream_plan.h"
 
@@ -77,7 +77,7 @@ class Ranks {
     return all;
   }
 
-  // Everything up to the first wait on all ranks, then the rest: a peer is read when it has
+  // Runs all actions up to the first wait on all ranks, then the rest. A peer is read when it has
   // signalled, and not before.
   void run(const std::vector<StreamPlan>& plans) {
     std::vector<size_t> at(plans.size());

@@ -11,7 +11,7 @@ constexpr size_t kCopies = 1100;
 
 class Programs : public OnDevice {
  protected:
-  // From the first half of a slot to the other, piece by piece.
+  // Copies from the first half of a slot to the other, piece by piece.
   void copy(uint64_t batches, uint64_t single) {
     NEEDS_STAND_IN();
     if (const auto kernels = cuda::DeviceKernels::of(gpu()); !kernels.ok())
