@@ -1,5 +1,6 @@
 // A block of elements in fp32, and what each kind of block codec (blocks.h) makes of it: the scale,
-// the codes, and the elements again. Included once per instruction set, so the guard toggles.
+// the codes, and the decoded elements. This file is included once per instruction set, so its
+// include guard toggles.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,11 +28,11 @@ constexpr size_t kLane = kLanes<float>;
 constexpr size_t kRotated = 32;
 constexpr uint32_t kLeastMagnitude = (127u - 100u) << 23, kMostMagnitude = (127u + 100u) << 23;
 constexpr uint32_t kNan = 0x7fc00000u;
-// A decoded value can be above the largest element, but not beyond what T holds.
+// A decoded value may be larger than the block's largest element, but T must be able to hold it.
 template <class T>
 constexpr uint32_t kMostOf = std::is_same_v<T, Fp16> ? (127u + 15u) << 23 : kMostMagnitude;
 
-// A block in fp32; zeros behind its end up to whole groups of 32.
+// The elements of a block in fp32. Zeros pad the last group of 32.
 struct alignas(64) Elements {
   float x[kMostBlock];
 };
@@ -80,8 +81,8 @@ HWY_INLINE void give(const Elements& from, size_t count, T* to) {
   std::memcpy(to + i, last, (count - i) * sizeof(T));
 }
 
-// The bits of the largest magnitude: they are in the order of the values, and above all of them for
-// NaN.
+// Returns the bits of the largest magnitude. Bits of magnitudes have the order of the values, and
+// those of a NaN are above all others.
 HWY_INLINE uint32_t largest_bits(const Elements& of, size_t count) {
   const FloatBits d;
   auto most = hn::Zero(d);
@@ -126,14 +127,14 @@ HWY_INLINE FloatVec of_e4m3(hn::Vec<FloatBits> code) {
   return hn::BitCast(Floats(), hn::Or(value, sign));
 }
 
-// ---- Kinds: the scale of a block, and codes. `inverse` times an element is what is coded, the
-// scale times what is decoded is the element again.
+// ---- Kinds: the scale of a block, and its codes. An element times `inverse` is encoded; what is
+// decoded times the scale approximates the element.
 
 struct Scale {
   float inverse = 0, value = 0;
 };
 
-// fp32, of which the largest code is `most`.
+// The scale in fp32 with which the largest element gets the code `most`.
 HWY_INLINE Scale scale_of_largest(uint32_t largest, float most) {
   const float magnitude = float_of(largest);
   if (magnitude == 0) return {};
@@ -283,9 +284,9 @@ struct Bfloat16 {
   }
 };
 
-// The functions of a program. The byte in the place of a scale says whether the block goes exactly;
-// an exact block, of which `inverse` is 0 and the scale NaN, is not the codec's. After an overrun
-// its functions are not called again.
+// The functions of a program. The byte in the place of a scale says whether the block goes exactly.
+// The codec does not see an exact block, whose `inverse` is 0 and whose scale is NaN. After an
+// overrun the functions are not called again.
 struct Custom {
   static constexpr bool kRotates = false;
   static constexpr size_t kBytes = 1;
@@ -311,11 +312,11 @@ struct Custom {
   }
 };
 
-// ---- The rotation: each 32 elements times the matrix of Hadamard, of which all elements are 1 or
-// -1. Twice is 32 times the identity.
+// ---- The rotation multiplies each 32 elements by the Hadamard matrix, all elements of which are 1
+// or -1. Applied twice, it multiplies by 32.
 
-// Sums and differences of the lanes whose numbers differ by kStride; `partner` has each lane's
-// other one.
+// Sums and differences of the lanes whose numbers differ by kStride. Each lane of `partner` holds
+// the value that the same lane of `v` is combined with.
 template <uint32_t kStride>
 HWY_INLINE FloatVec crossed(FloatVec v, FloatVec partner) {
   const FloatBits d;

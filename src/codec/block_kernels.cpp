@@ -15,8 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace fsccl {
 namespace HWY_NAMESPACE {
 
-// The largest |x - x'| over the largest |x|, x' being the block as it is stored. Infinite if a
-// custom codec makes NaN of an element, or something else of a block of zeros.
+// The largest |x - x'| divided by the largest |x|, where x' is the block as it is stored. It is
+// infinite if a custom codec turns an element into NaN, or does not decode a block of zeros to
+// zeros.
 template <class T, class Kind>
 HWY_INLINE float error_of(const Kind& kind, const Elements& block, const uint8_t* codes,
                           size_t count, float scale, float largest) {
@@ -157,7 +158,7 @@ void add_sums_as(float* sums, size_t count, uint32_t block, bool adds, BlockDeco
   }
 }
 
-// Calls act(elements as what they are).
+// Calls act() with `elements` as a pointer to their type.
 template <class Void, class Act>
 HWY_INLINE void with_type(Void* elements, fsccl_dtype_t dtype, const Act& act) {
   constexpr bool kConst = std::is_const_v<Void>;

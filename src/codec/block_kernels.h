@@ -1,4 +1,4 @@
-// The passes over elements that blocks.cpp puts into chunks, by instruction set.
+// The passes over elements, one set for each instruction set; blocks.cpp makes chunks with them.
 #pragma once
 #include "codec/blocks.h"
 
@@ -8,7 +8,7 @@ struct BlockEncoding {
   uint8_t* scales = nullptr;
   uint8_t* codes = nullptr;
 
-  // exact elements go here; the pointer moves on
+  // where the next exact elements are written; the pass advances it
   uint8_t* exact_to = nullptr;
   uint64_t room = 0;
   bool full = false;  // there was not enough room, and the rest was not encoded

@@ -32,7 +32,7 @@ void close(uint8_t* out, const BlockForm& form, size_t bytes, uint32_t exact) {
   std::memcpy(out, &header.sum, sizeof header.sum);
 }
 
-// Bytes of a chunk that is one; 0: it is not.
+// Returns the bytes of the chunk at `in`, or 0 if there is no valid chunk.
 size_t open(const uint8_t* in, size_t size, size_t count, const BlockForm& form, uint32_t* exact) {
   Header header;
   if (count == 0 || count > kBlocksMost || size < sizeof header) return 0;
@@ -48,7 +48,8 @@ size_t open(const uint8_t* in, size_t size, size_t count, const BlockForm& form,
 }  // namespace
 
 double block_bound(const BlockForm& form, fsccl_dtype_t dtype) {
-  // Half of the largest step, over the largest element; and what rounding to the stored type adds.
+  // Half of the largest step, relative to the largest element. Rounding to the stored type adds to
+  // it.
   const double codes = form.custom                     ? form.custom->bound()
                        : form.kind == BlockKind::int8  ? 1 / 254.0
                        : form.kind == BlockKind::fp8   ? 1 / 28.0

@@ -1,5 +1,5 @@
-// Block codecs: floats as a few bits each, with a scale for each block of them. They lose
-// something, by a stated bound.
+// Block codecs encode floats in a few bits each, with a scale for each block of them. They are
+// lossy, within a stated bound.
 //
 //   int8    q of -127 .. 127, times a scale in fp32: the block's largest over 127
 //   fp8     E4M3 (4 bits of exponent, 3 of mantissa), times a scale in fp32: the largest over 448
@@ -12,18 +12,18 @@
 //   custom  what the functions of a program make of a block (custom.h); a byte in place of a scale
 //           says whether the block goes exactly
 //
-// A chunk is up to kBlocksMost elements of one piece of memory: a header, the scales, the codes,
-// and the elements of blocks that go exactly, one block behind the other. A block goes exactly if
-// its largest magnitude is not 0 nor in [2^-100, 2^100] (float16: up to 2^15), which NaN and
-// infinities are not, or if its error is more than it may be; its scale is NaN. Where nothing may
-// go exactly (sums), such a block has a scale of NaN as well, and all of it is NaN for the
-// receiver; one below 2^-100 is 0.
+// A chunk encodes up to kBlocksMost elements of one piece of memory. It holds a header, the scales,
+// the codes, and the elements of blocks that go exactly, one block behind the other. A block goes
+// exactly, with NaN as its scale, in two cases: its largest magnitude is neither 0 nor in [2^-100,
+// 2^100] (float16: up to 2^15), as with NaN and infinities, or its error is above the limit. In
+// sums nothing may go exactly. There such a block has NaN as its scale too, and the receiver gets
+// NaN for all its elements; a block below 2^-100 becomes 0.
 //
-// The error of a block is its largest |x - x'| over its largest |x|, x' being what the receiver
-// stores. block_bound() is the most that it can be.
+// The error of a block is its largest |x - x'| divided by its largest |x|, where x' is what the
+// receiver stores. block_bound() is the upper limit of it.
 //
-// The bytes, and what is made of them, do not depend on the processor's instruction set, nor on
-// which thread does it when.
+// The encoded bytes and the decoded elements depend neither on the processor's instruction set nor
+// on which thread does the work, or when.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -57,11 +57,11 @@ struct BlockForm {
     if (kind == BlockKind::int4) return (count + 31) / 32 * 16;
     return (count + 15) / 16 * 16 * (kind == BlockKind::bf16 ? 2 : 1);
   }
-  // Bytes of 1 .. kBlocksMost elements of which none go exactly.
+  // The bytes of a chunk of 1 .. kBlocksMost elements if no block goes exactly.
   size_t chunk_bytes(size_t count) const {
     return kBlocksHeaderBytes + blocks(count) * scale_bytes() + code_bytes(count);
   }
-  // Bytes of any number of elements in one piece of memory, none of which go exactly.
+  // The bytes of any number of elements in one piece of memory if no block goes exactly.
   uint64_t bytes(uint64_t count) const {
     const size_t rest = count % kBlocksMost;
     return count / kBlocksMost * chunk_bytes(kBlocksMost) + (rest ? chunk_bytes(rest) : 0);
@@ -75,11 +75,11 @@ inline bool blocks_take(fsccl_dtype_t dtype) {
   return dtype == FSCCL_BFLOAT16 || dtype == FSCCL_FLOAT16 || dtype == FSCCL_FLOAT32;
 }
 
-// The most that a block's error can be where elements are stored as `dtype`; int4: over the root of
-// 32, where 32 elements have equal parts of it; custom: what the program states.
+// The largest error that a block can have if its elements are stored as `dtype`. For int4 it
+// refers to the elements as they are after rotation. For custom it is what the program states.
 double block_bound(const BlockForm& form, fsccl_dtype_t dtype);
 
-// Says which blocks may go exactly, and whose error is measured.
+// The blocks that may go exactly, and those whose error is measured.
 struct BlockAudit {
   double most_error = 0;  // 0: the bound. Else all blocks are measured
   uint32_t every = 256;   // otherwise every so many-th block is measured
@@ -96,25 +96,25 @@ struct BlocksWritten {
   Overrun overrun;                   // a custom codec wrote beyond its size; there is no chunk then
 };
 
-// Encodes 1 .. kBlocksMost elements of `dtype`, one that blocks_take(), into `out`, which has room
-// for form.chunk_bytes(count) + audit.room bytes. The ranges do not overlap.
+// Encodes 1 .. kBlocksMost elements of `dtype`, for which blocks_take() must hold, into `out`,
+// which has room for form.chunk_bytes(count) + audit.room bytes. The ranges must not overlap.
 BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
                             const BlockForm& form, const BlockAudit& audit, uint8_t* out);
 
-// Decodes a chunk of `count` elements out of at most `size` bytes. Returns its bytes; 0: it is
-// damaged, or a custom codec wrote beyond its size, which `overrun` tells; what `to` holds is
-// unspecified then.
+// Decodes a chunk of `count` elements from at most `size` bytes. Returns the bytes of the chunk.
+// Returns 0 if the chunk is damaged, or if a custom codec wrote beyond its size, in which case
+// `overrun` is set; the contents of `to` are then unspecified.
 size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
                      const BlockForm& form, Overrun* overrun = nullptr);
 
-// Encodes elements that are to be summed, as encode_blocks() does, but none go exactly. `feedback`
-// may be null. Otherwise it holds, for each element, what earlier sums lack of it; the encoder adds
-// that first and leaves what this sum lacks. A block that is not finite leaves it alone. Takes
-// form.chunk_bytes(count) bytes of `out`.
+// Encodes elements that are to be summed, as encode_blocks() does, but no block goes exactly.
+// `feedback` may be null. Otherwise it holds, for each element, what encoding has lost in earlier
+// sums; the encoder adds that first and stores what it loses this time. A block that is not finite
+// leaves its feedback unchanged. Writes form.chunk_bytes(count) bytes to `out`.
 void encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                  float* feedback, uint8_t* out);
-// Adds a chunk to `sums`, or writes it there. Returns its bytes, form.chunk_bytes(count); 0: it is
-// damaged, and `sums` is as it was.
+// Adds a chunk to `sums`, or writes it there if `adds` is false. Returns form.chunk_bytes(count),
+// or 0 if the chunk is damaged; `sums` is then unchanged.
 size_t add_sums(const uint8_t* in, size_t size, float* sums, size_t count, const BlockForm& form,
                 bool adds);
 

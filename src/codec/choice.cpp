@@ -30,9 +30,9 @@ void LinkCosts::overlapped(double ns, uint64_t bytes, bool busy) {
   if (ns < least || busy) measured(std::min(ns, kMostRise * least), bytes);
 }
 
-// Gathers in which nothing has changed, as those of backward, win; those of forward may lose: both
-// count. A codec that loses much stays out sooner than one that loses little: what it has lost,
-// less what it has won since, is weighed against a plain gather.
+// The codec wins in gathers of unchanged parameters, such as those of backward, and may lose in
+// those of forward; both count. The loss of the codec, less what it has won since, is weighed
+// against a plain gather, so a codec that loses much stays out sooner than one that loses little.
 void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
   follow(recent_.plain_ns, times.plain_ns);
   follow(recent_.coded_ns, times.coded_ns);
@@ -55,7 +55,7 @@ void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
 
 DeltaForm CodecChoice::form(double byte_ns, size_t receivers) {
   const auto peers = static_cast<double>(receivers);
-  // A word is encoded, and one of each peer is decoded.
+  // For each word that a rank encodes, it decodes one of each peer.
   const auto cost = [&](const Form& one) {
     return overlapped_ns((1 + peers) * one.word_ns, peers * one.word_bytes * byte_ns);
   };

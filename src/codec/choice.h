@@ -16,48 +16,50 @@ struct LinkCosts {
   double byte_ns = 0;      // a byte on the busier way of the busiest host
   double exchange_ns = 0;  // a small message to each host and back
   void measured(double ns, uint64_t bytes);
-  // The bytes came while ranks coded, which may have taken longer than the link: the time is no
-  // less than the link's. `busy`: it seems to be the link's. A rank that lost its core for a while
-  // looks like a slow link, so the cost rises little by little.
+  // Notes a transfer during which ranks also encoded and decoded. `ns` is at least the time of the
+  // link, and `busy` says that it is probably not more. A rank that lost its core for a while looks
+  // like a slow link, so the cost rises only slowly.
   void overlapped(double ns, uint64_t bytes, bool busy);
 
  private:
-  // the time of fewer bytes says little of the rate
+  // The time of fewer bytes says little about the rate.
   static constexpr uint64_t kLeastBytes = 256u << 10;
 };
 
-// How long it takes to code, and to move what is coded, where most of both goes on at the same
-// time: nothing hides the first piece's encoding and the last one's decoding.
+// The time to encode, move and decode when most of the coding overlaps the transfer. The encoding
+// of the first piece and the decoding of the last one overlap nothing.
 inline double overlapped_ns(double coding_ns, double wire_ns) {
   constexpr double kEnds = 8;  // an eighth of the shorter one is at the ends
   return std::max(coding_ns, wire_ns) + std::min(coding_ns, wire_ns) / kEnds;
 }
 
-// Times of a gather that all ranks know.
+// Times of a gather, which all ranks know.
 struct GatherTimes {
   double plain_ns = 0, coded_ns = 0;
 };
 
 class CodecChoice {
  public:
-  // Once for each gather: it goes plain, for the codec has lost. The same on all ranks.
+  // Called once for each gather. Returns whether the gather goes plain because the codec has lost.
+  // All ranks get the same answer.
   bool stays_out();
-  // After a coded gather. The same on all ranks.
+  // Called after a coded gather, with the same arguments on all ranks.
   void judge(const GatherTimes& times, bool may_decline);
   bool out() const { return out_ > 0; }
   // times of a gather; the newest ones weigh most
   const GatherTimes& recent() const { return recent_; }
 
-  // This rank's own choice, for what it sends to `receivers`, where a byte takes so long on the
-  // link. Coding goes on while bytes are on their way, so the slower of the two decides.
+  // This rank's own choice for what it sends to `receivers` ranks, where the link takes `byte_ns`
+  // per byte. Coding overlaps the transfer, so the slower of the two decides.
   DeltaForm form(double byte_ns, size_t receivers);
   void took(DeltaForm form, double encode_ns, uint64_t words, uint64_t bytes);
 
  private:
-  // Gathers in a row: lost before it first stays out, and before it does again; won before that is
-  // forgotten. A forward that loses and a backward that wins by more take four to be told apart.
+  // Numbers of gathers in a row: how many the codec loses before it first stays out, how many
+  // before it stays out again, and how many it wins before losses are forgotten. If backward wins
+  // by more than forward loses, four of them are needed to notice that.
   static constexpr int kLosses = 8, kLossesAgain = 4, kWins = 16;
-  // It stays out sooner when it has lost the time of so many plain gathers.
+  // The codec stays out sooner once it has lost the time of this many plain gathers.
   static constexpr double kLost = 2, kLostAgain = 1;
   static constexpr uint64_t kShortest = 32, kLongest = 2048, kRetry = 64;  // gathers
   struct Form {

@@ -21,8 +21,8 @@ constexpr size_t kHeaderRoom = 64;  // that a short block may take beyond its el
 
 constexpr size_t most_bytes(size_t count) { return count * sizeof(float) + kHeaderRoom; }
 
-// The guard behind the memory that a codec writes. No byte value repeats at a short distance, so a
-// codec that fills memory with one value is seen.
+// The pattern behind the memory that a codec writes. No byte value recurs at a short distance, so a
+// codec that fills memory with one value is noticed.
 constexpr std::array<uint8_t, kGuard> kPattern = [] {
   std::array<uint8_t, kGuard> made{};
   for (size_t i = 0; i < kGuard; i++) made[i] = static_cast<uint8_t>(0xa5 ^ i * 29);
@@ -137,7 +137,7 @@ size_t CustomCodec::encode(const float* elements, size_t count, uint8_t* out) co
 size_t CustomCodec::decode(const uint8_t* in, size_t count, float* elements) const {
   Room room(in, bytes(count), count * sizeof(float));
   auto* const output = reinterpret_cast<float*>(room.output);
-  // An element that the codec leaves out is beyond any bound.
+  // An element that the codec does not write stays NaN, whose error is above any bound.
   std::fill_n(output, count, std::numeric_limits<float>::quiet_NaN());
   table_.decode(table_.context, room.input, count, output);
   std::memcpy(elements, output, count * sizeof(float));

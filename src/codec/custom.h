@@ -1,6 +1,6 @@
-// A program's own block codec: a checked copy of its table of functions (fsccl_block_codec_t).
-// Its functions are not trusted. They get copies of what they read and memory of ours for what they
-// write; bytes behind that memory show whether they wrote beyond its end.
+// A program's own block codec: a checked copy of its table of functions (fsccl_block_codec_t). The
+// library does not trust these functions. They read copies and write to memory of the library; the
+// bytes behind that memory show whether a function wrote beyond its end.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +24,8 @@ struct Overrun {
 
 class CustomCodec {
  public:
-  // Copies the table, for blocks of `block` elements. FSCCL_ERR_INVALID_ARGUMENT says what is wrong
-  // with it.
+  // Copies the table, for blocks of `block` elements. Returns FSCCL_ERR_INVALID_ARGUMENT, with the
+  // reason, if the table is not valid.
   static Result<std::shared_ptr<const CustomCodec>> make(const fsccl_block_codec_t* given,
                                                          uint32_t block);
 
@@ -37,8 +37,8 @@ class CustomCodec {
   size_t bytes(size_t count) const { return bytes_[count]; }
   uint64_t hash() const;  // hash of all that the ranks must have alike
 
-  // Encode and decode one block. Each returns the bytes beyond the end of `out` or of `elements`
-  // that the codec was seen to overwrite, in memory of ours: 0 if it kept to its size.
+  // Encode and decode one block. Each returns how many bytes beyond the end of the output the codec
+  // overwrote, which is 0 if it kept to its size. Only the library's own memory is overwritten.
   size_t encode(const float* elements, size_t count, uint8_t* out) const;
   size_t decode(const uint8_t* in, size_t count, float* elements) const;
 
@@ -57,7 +57,7 @@ struct CustomCodecInUse {
   double bound = 0;
   bool operator==(const CustomCodecInUse&) const = default;
 };
-// Each once, in the order of their creation. Any thread.
+// Lists each codec once, in the order of creation. Any thread may call it.
 std::vector<CustomCodecInUse> custom_codecs_in_use();
 
 }  // namespace fsccl

@@ -43,7 +43,7 @@ void write_no_delta(uint8_t* out) { std::memset(out, 0xff, sizeof(Header)); }
 
 namespace {
 
-// The parts of a block, wherever they lie.
+// The parts of a block, which may lie in different memory.
 struct DeltaBlock {
   Header header{};
   const uint8_t* nibbles = nullptr;
@@ -58,7 +58,7 @@ struct DeltaBlock {
     return nibble_size(words) + escape_size() + 2 * size_t{header.longs};
   }
 
-  // Codes what is worth it.
+  // Codes the sections that become shorter by it.
   void code(size_t words, DeltaScratch::Memory& memory) {
     const size_t plain = nibble_bytes(words);
     const size_t section = rans_encode(memory.nibbles.data(), plain, memory.coded_nibbles.data());
@@ -81,7 +81,7 @@ DeltaWritten encode_delta(const uint16_t* words, uint16_t* previous, size_t coun
                           uint8_t* out, DeltaScratch& scratch) {
   DeltaScratch::Memory& memory = *scratch.memory;
   const size_t plain = count * sizeof *words;
-  // Words that have not changed are common, and faster to find so.
+  // Unchanged words are common, and memcmp() recognises them faster.
   Escapes found;
   found.same = std::memcmp(words, previous, plain) == 0;
   if (!found.same)
@@ -117,8 +117,8 @@ DeltaWritten encode_delta(const uint16_t* words, uint16_t* previous, size_t coun
 
 namespace {
 
-// The nibbles and escapes of a block whose payload lies at `in`, decoded where they are coded.
-// False: it is damaged.
+// Finds the nibbles and escapes of a block whose payload lies at `in`, and decodes those that are
+// coded. Returns false if the block is damaged.
 bool open_block(DeltaBlock& block, const uint8_t* in, size_t count, DeltaScratch::Memory& memory) {
   const Header& header = block.header;
   const bool coded = header.kind == DeltaKind::coded;

@@ -1,6 +1,6 @@
-// The delta codec: 16-bit words as differences from a copy of what they were before, without loss.
-// Both ends hold the same previous words; the encoder writes what has changed, in blocks of
-// kDeltaBlockWords, each for itself:
+// The delta codec sends 16-bit words as differences from a copy of their previous values, without
+// loss. Both ends hold the same previous words. The encoder works on blocks of kDeltaBlockWords
+// words and chooses a form for each block:
 //
 //   same      no word differs: the header alone
 //   nibbles   differences as nibbles with escapes (nibbles.h)
@@ -11,9 +11,10 @@
 // than a byte, takes as nibbles exactly kDeltaHeaderBytes + nibble_bytes(n) + e + 2 f bytes. No
 // block takes more than kDeltaHeaderBytes + 2 n.
 //
-// A block carries the CRC32C of its new words. The decoder sums what it has made of its own
-// previous words: a copy that is not the encoder's, a damaged block and damaged memory are found
-// there. Everything in a block is checked before it is used.
+// A block carries the CRC32C of its new words, and the decoder compares it with the checksum of the
+// words that it obtains from its own previous words. This detects a previous copy that differs from
+// the encoder's, a damaged block and damaged memory. Everything in a block is checked before it is
+// used.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,15 +28,15 @@ inline constexpr size_t kDeltaHeaderBytes = 28;
 enum class DeltaForm : uint8_t { nibbles, coded };  // the most that is tried
 enum class DeltaKind : uint32_t { same, nibbles, coded, plain };
 
-// Bytes that a block of `words` words takes at most.
+// The most bytes that a block of `words` words takes.
 constexpr size_t delta_block_bound(size_t words) { return kDeltaHeaderBytes + 2 * words; }
-// Bytes that tell a decoder that no block follows: decode_delta() takes them for a damaged one.
+// Writes a header that says that no block follows: decode_delta() reports it as damaged.
 void write_no_delta(uint8_t* out);  // kDeltaHeaderBytes
-// Bytes that `words` words take in blocks at most.
+// The most bytes that `words` words take in blocks.
 constexpr size_t delta_bound(size_t words) {
   return (words + kDeltaBlockWords - 1) / kDeltaBlockWords * kDeltaHeaderBytes + 2 * words;
 }
-// Memory of one encoder or decoder, for a block; not for two threads at once.
+// The memory that one encoder or decoder needs for a block. Two threads must not use it at once.
 struct DeltaScratch {
   DeltaScratch();
   ~DeltaScratch();
@@ -53,7 +54,7 @@ struct DeltaWritten {
 };
 
 // Encodes 1 .. kDeltaBlockWords words into `out`, which has room for delta_block_bound(count)
-// bytes. `previous` becomes the words. The ranges do not overlap.
+// bytes, and copies the words to `previous`. The ranges must not overlap.
 DeltaWritten encode_delta(const uint16_t* words, uint16_t* previous, size_t count, DeltaForm form,
                           uint8_t* out, DeltaScratch& scratch);
 
@@ -68,8 +69,8 @@ struct DeltaRead {
   uint32_t sum = 0;
 };
 
-// Decodes a block of 1 .. kDeltaBlockWords words out of at most `size` bytes into `words`, which
-// holds the previous ones. Unless the result is good, what `words` holds is unspecified.
+// Decodes a block of 1 .. kDeltaBlockWords words from at most `size` bytes into `words`, which
+// holds the previous words. If the result is not good, the contents of `words` are unspecified.
 DeltaRead decode_delta(const uint8_t* in, size_t size, uint16_t* words, size_t count,
                        DeltaScratch& scratch);
 

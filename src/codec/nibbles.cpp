@@ -18,7 +18,7 @@ using SignedWords = hn::RebindToSigned<Words>;
 using Bytes = hn::Rebind<uint8_t, Words>;
 using Vector = hn::Vec<Words>;
 
-// All bits of a negative word are set, those of another are not.
+// Sets all bits of a negative word, and clears those of any other.
 HWY_INLINE Vector sign_of(Vector v) {
   return hn::BitCast(Words(), hn::ShiftRight<15>(hn::BitCast(SignedWords(), v)));
 }
@@ -40,7 +40,7 @@ HWY_INLINE Vector unzigzag(Vector z) {
   return hn::Xor(hn::ShiftRight<1>(z), hn::Sub(hn::Zero(Words()), hn::And(z, hn::Set(Words(), 1))));
 }
 
-// Bit j: z[j] >= 15.
+// Bit j of the result says whether z[j] >= 15.
 HWY_INLINE uint64_t escaped_bits(const uint16_t* z) {
   uint64_t bits = 0;
   if constexpr (hn::MaxLanes(Words()) < 8) {
@@ -55,7 +55,7 @@ HWY_INLINE uint64_t escaped_bits(const uint16_t* z) {
   return bits;
 }
 
-// One group; whether a word differs is added to `any`.
+// Splits one group. Bits in which a word differs are added to `any`.
 HWY_INLINE void split_group(const uint16_t* words, const uint16_t* previous, uint8_t* nibbles,
                             uint8_t* bytes, uint16_t* longs, Escapes& found, Vector& any) {
   alignas(64) uint16_t z[kNibbleGroup];

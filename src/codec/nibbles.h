@@ -23,22 +23,22 @@ constexpr size_t nibble_bytes(size_t words) {
   return (words + kNibbleGroup - 1) / kNibbleGroup * (kNibbleGroup / 2);
 }
 
-// How many escapes there are.
+// The numbers of escapes.
 struct Escapes {
   size_t bytes = 0;   // words with z >= 15
   size_t longs = 0;   // words with z >= 15 + 255, which `bytes` counts too
   bool same = false;  // no word differs
 };
 
-// Writes the differences of `words` from `previous`, `count` each. `nibbles` has room for
-// nibble_bytes(count) bytes, `bytes` and `longs` for `count` elements each. The ranges do not
-// overlap.
+// Writes the differences of `words` from `previous`, which have `count` words each. `nibbles` has
+// room for nibble_bytes(count) bytes, `bytes` and `longs` for `count` elements each. The ranges
+// must not overlap.
 Escapes split_nibbles(const uint16_t* words, const uint16_t* previous, size_t count,
                       uint8_t* nibbles, uint8_t* bytes, uint16_t* longs);
 
-// Adds differences to `words`, which become the new words. False: there are more or fewer escapes
-// in the nibbles than `escapes` says; what `words` holds is then unspecified. Nothing beyond the
-// ranges is read whatever their contents are. `longs` need not be aligned.
+// Adds differences to `words`, which become the new words. Returns false if the nibbles have more
+// or fewer escapes than `escapes` says; the contents of `words` are then unspecified. Regardless of
+// what the ranges contain, nothing beyond them is read. `longs` need not be aligned.
 bool join_nibbles(uint16_t* words, size_t count, const uint8_t* nibbles, const uint8_t* bytes,
                   const uint8_t* longs, const Escapes& escapes);
 

@@ -1,7 +1,7 @@
-// Estimates what a codec makes of a gather or a reduction between hosts before anything was
-// measured; fsccl_explain shows it. The rates are those of one core of a server of 2024
-// (perf/micro/codec_bench.cpp), the bits a word those of pre-training at its highest rate
-// (docs/codecs.md); later in a schedule there are fewer.
+// Estimates, before anything was measured, the time and bytes of a gather or a reduction between
+// hosts with a codec; fsccl_explain shows the estimate. The rates are those of one core of a server
+// of 2024 (perf/micro/codec_bench.cpp). The bits per word are those of pre-training at its highest
+// learning rate (docs/codecs.md); later in a schedule words take fewer bits.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,8 +18,8 @@ struct CodecPrice {
   bool declines() const { return coded_ns >= plain_ns; }
 };
 
-// Prices a gather of `bytes` bytes of 16-bit words that lie evenly on `hosts` hosts. `byte_ns` and
-// `exchange_ns` are costs of the link.
+// Prices a gather of `bytes` bytes of 16-bit words that are spread evenly over `hosts` hosts.
+// `byte_ns` and `exchange_ns` are costs of the link.
 inline CodecPrice price_delta(uint64_t bytes, int hosts, double byte_ns, double exchange_ns) {
   struct Form {
     double bits, encode_ns, decode_ns;  // a word
@@ -55,9 +55,9 @@ inline constexpr BlockPrice kBlockSums[] = {{"bf16", 16, 0.44, 0.20, 1 / 256.0},
                                             {"int8", 8.25, 0.40, 0.17, 1 / 254.0},
                                             {"int4", 4.25, 0.73, 0.26, 1 / 14.0}};
 
-// Prices an operation on `words` words of `word_bytes` bytes each that lie evenly on `hosts` hosts.
-// In a gather a host encodes its part and decodes all of it. In a sum a host encodes what others
-// get and adds up what it gets from them.
+// Prices an operation on `words` words of `word_bytes` bytes each that are spread evenly over
+// `hosts` hosts. In a gather a host encodes its own part and decodes all parts. In a sum a host
+// encodes what other hosts receive and adds up what it receives from them.
 inline CodecPrice price_blocks(const BlockPrice& one, double words, double word_bytes, int hosts,
                                double byte_ns, bool sums) {
   const double share = 1.0 / hosts, others = 1 - share;

@@ -14,7 +14,7 @@
 #define FSCCL_CODEC_RANS_SHARED
 namespace fsccl {
 namespace {
-// [mask of 8 lanes][lane]: how many lanes below it are set.
+// Indexed by [mask of 8 lanes][lane]: how many lanes below this one are set in the mask.
 constexpr std::array<std::array<uint8_t, 8>, 256> lanes_below() {
   std::array<std::array<uint8_t, 8>, 256> table{};
   for (unsigned mask = 0; mask < 256; mask++)
@@ -29,8 +29,8 @@ struct Encoding {
       std::array<uint32_t, 256> places;  // frequency, and from bit 16 on the sum of those before
   alignas(64) std::array<float, 256> inverses;  // 1 / frequency
 };
-// By a state's low 12 bits: the symbol, from bit 8 on its frequency, from bit 20 on how far into
-// it.
+// Indexed by a state's low 12 bits: the symbol, from bit 8 on its frequency, and from bit 20 on the
+// position in the symbol's range.
 using Decoding = std::array<uint32_t, kRansScale>;
 }  // namespace
 }  // namespace fsccl
@@ -48,7 +48,8 @@ using Bytes = hn::Rebind<uint8_t, States>;
 using Words = hn::Rebind<uint16_t, States>;
 using Vector = hn::Vec<States>;
 
-// Symbols of some states, and the words that these states give: to `words`, which moves on.
+// Encodes one symbol in each of some states. The words that leave the states go to `words`, which
+// advances.
 HWY_INLINE Vector encode_some(Vector x, const uint8_t* symbols, const Encoding& table,
                               uint8_t*& words) {
   const States d;
@@ -63,8 +64,8 @@ HWY_INLINE Vector encode_some(Vector x, const uint8_t* symbols, const Encoding& 
              reinterpret_cast<uint16_t*>(words));
   words += 2 * hn::CountTrue(d, full);
   x = hn::IfThenElse(full, hn::ShiftRight<16>(x), x);
-  // x / frequency. The product of floats is less than 1 off, and so is its integer part; the
-  // remainder says which way.
+  // Computes x / frequency. The product of floats is off by less than 1, and so is its integer
+  // part; the remainder says in which direction.
   const auto inverse = hn::GatherIndex(Reals(), table.inverses.data(), symbol);
   const auto estimate =
       hn::ConvertTo(di, hn::Mul(hn::ConvertTo(Reals(), hn::BitCast(di, x)), inverse));
@@ -96,7 +97,8 @@ uint8_t* encode_here(const uint8_t* bytes, size_t rounds, const Encoding& table,
   return words + sizeof states;
 }
 
-// One symbol of some states. `words` moves back over what they take.
+// Decodes one symbol of each of some states. `words` moves back over the words that the states
+// take.
 HWY_INLINE Vector decode_some(Vector x, uint8_t* symbols, const Decoding& table,
                               const uint8_t*& words) {
   const States d;
@@ -118,7 +120,7 @@ HWY_INLINE Vector decode_some(Vector x, uint8_t* symbols, const Decoding& table,
   return hn::IfThenElse(wants, hn::Or(hn::ShiftLeft<16>(x), spread), x);
 }
 
-// One round as decode_some does it, where the words may end.
+// Decodes one round like decode_some(), and checks that the words suffice.
 bool decode_last(uint32_t* states, uint8_t* symbols, const Decoding& table, const uint8_t* begin,
                  const uint8_t*& words) {
   for (size_t k = kRansStates; k-- > 0;) {

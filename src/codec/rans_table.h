@@ -1,4 +1,4 @@
-// The frequencies of a rANS section: found, written and read.
+// Computes, writes and reads the frequencies of a rANS section.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -24,8 +24,8 @@ inline std::array<uint32_t, 256> count_bytes_of(const uint8_t* bytes, size_t cou
   return tables[0];
 }
 
-// Rounded so that each symbol that occurs has one at least; the most frequent ones give or take
-// what is over.
+// Scales the counts to kRansScale. Each symbol that occurs gets at least 1, and the most frequent
+// symbols absorb the difference from rounding.
 inline RansFrequencies rans_frequencies(const std::array<uint32_t, 256>& counts, size_t count) {
   RansFrequencies made{};
   int64_t left = kRansScale;
@@ -65,7 +65,7 @@ inline uint8_t* write_frequencies(const RansFrequencies& frequencies, uint8_t* o
   return at;
 }
 
-// Behind the table; null: it is damaged, or reaches beyond `end`.
+// Returns the address behind the table, or null if the table is damaged or reaches beyond `end`.
 inline const uint8_t* read_frequencies(const uint8_t* in, const uint8_t* end,
                                        RansFrequencies* frequencies) {
   if (end - in < 32) return nullptr;
