@@ -40,7 +40,8 @@ class Planner {
     return grids_[i].matrices * grids_[i].rows * grids_[i].columns;
   }
 
-  // Fills plan_ with shards of at most `level` elements; false where that fails.
+  // Fills plan_ with shards of at most `level` elements. Returns false if they do not hold all
+  // blocks.
   bool deal(uint64_t level) {
     std::fill(load_.begin(), load_.end(), 0);
     plan_.cuts.clear();
@@ -53,7 +54,7 @@ class Planner {
     return true;
   }
 
-  // Gives the blocks of parameter i to `rank` and the ranks after it; leaves `rank` at the one that
+  // Gives the blocks of parameter i to `rank` and the ranks after it. Sets `rank` to the one that
   // took the last block.
   bool deal_parameter(size_t i, uint64_t level, size_t& rank) {
     const uint64_t end = elements(i);
