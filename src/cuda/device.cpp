@@ -62,8 +62,8 @@ Result<Device> Device::look(int ordinal) {
 
 Result<const Device*> Device::open(int ordinal) {
   static std::mutex mutex;
-  // Kept, like what is in it: streams and memory of the caller's may outlive everything of the
-  // library.
+  // Devices are never destroyed, because streams and memory of the caller may outlive every object
+  // of the library.
   static Immortal<std::map<int, const Device*>> kept;
   auto& devices = kept.get();
   const std::lock_guard lock(mutex);

@@ -1,6 +1,6 @@
-// A GPU of this process: its primary context, which the CUDA runtime and PyTorch use, too, and what
-// it can do. Made once each and kept until the process ends. Every call on it needs its context:
-// hold a Current meanwhile.
+// A GPU of this process: its features and its primary context, which the CUDA runtime and PyTorch
+// also use. A Device is made once for each GPU and kept until the process ends. Every call on it
+// needs its context, so the caller holds a Current during the call.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ class Device {
   // Opens the device with this ordinal (0 ..). Returns FSCCL_ERR_NOT_AVAILABLE if there is no
   // driver or no such device, or if the device lacks a feature that the library needs. Any thread.
   static Result<const Device*> open(int ordinal);
-  // The same, to be read and no more: no context is made.
+  // Like open(), but makes no context: the result serves only to read properties.
   static Result<Device> look(int ordinal);
 
   const Driver& driver() const { return *driver_; }
@@ -36,7 +36,7 @@ class Device {
   // the legacy default stream while a blocking stream is captured. The caller holds a Current.
   Result<bool> capturing(CUstream stream) const;
 
-  // Any number of them, in their order. The caller holds a Current.
+  // Puts any number of operations on the stream, in their order. The caller holds a Current.
   Status put_values(std::vector<CUstreamBatchMemOpParams> operations, CUstream stream) const;
 
   Status check(const char* operation, CUresult code) const {
@@ -57,17 +57,18 @@ class Device {
   unsigned char uuid_[16] = {};
 };
 
-// How many there are; 0, and *why, without a driver.
+// Returns the number of devices. Without a driver it returns 0 and sets *why.
 int device_count(std::string* why);
 // Returns true if there may be devices, judged by the files of the kernel and by
 // CUDA_VISIBLE_DEVICES (set, and empty). The driver is not asked, because a process that has
 // started it cannot use it in a child of a fork.
 bool devices_may_be_there();
 
-// The device's context is the calling thread's while this lives. And what the thread asks of events
-// or takes of memory meanwhile is none of a capture's business: while one goes on anywhere in the
-// process, as PyTorch's do, CUDA refuses that to every thread that does not say so, and the capture
-// is lost. (What is put on a captured stream is in the graph, whatever the mode.)
+// While a Current lives, its device's context is that of the calling thread, and the thread's
+// capture mode is relaxed. The mode matters while a stream is captured anywhere in the process, as
+// PyTorch does: CUDA then refuses queries of events and allocations of memory to every thread in
+// another mode, and invalidates the capture. (Work on a captured stream goes into the graph in any
+// mode.)
 class Current {
  public:
   explicit Current(const Device& device)
@@ -91,8 +92,7 @@ class Current {
   int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's before
 };
 
-// A stream that neither waits for the legacy default one nor is waited for by it, which destroys
-// itself.
+// A stream that is not synchronised with the legacy default stream. The destructor destroys it.
 class OwnedStream {
  public:
   static Result<OwnedStream> create(const Device& device);
@@ -108,7 +108,7 @@ class OwnedStream {
   CUstream stream_;
 };
 
-// An event without a time, which destroys itself.
+// An event without timing. The destructor destroys it.
 class OwnedEvent {
  public:
   static Result<OwnedEvent> create(const Device& device);
@@ -119,10 +119,10 @@ class OwnedEvent {
   Status record(CUstream stream) const;  // the caller holds a Current
   Status make_wait(CUstream stream) const;
   bool complete() const;  // everything that it stands for is done, or it was never recorded
-  // The host waits until the event is complete, the device has failed, `broken` gives an error,
-  // which is returned, or the deadline passes (FSCCL_ERR_TIMEOUT). It asks again and again: a call
-  // that waits in the driver may keep other threads out of it, and one of them may be a peer that
-  // the event waits for. The caller holds a Current.
+  // Waits on the host until the event is complete, the device has failed, `broken` gives an error,
+  // which is returned, or the deadline passes (FSCCL_ERR_TIMEOUT). It polls, because a call that
+  // waits inside the driver may block other threads there, and one of them may be a peer that the
+  // event waits for. The caller holds a Current.
   Status finish(Deadline deadline, const BreakCheck& broken = {}) const;
 
  private:

@@ -14,7 +14,7 @@ struct Loaded {
   std::string why;
 };
 
-// Looks every required function up. library.missing() names the first one that is not there.
+// Looks up every required function. library.missing() names the first one that the driver lacks.
 void find_required(LoadedLibrary& library, Driver& driver) {
 #define FSCCL_CUDA_REQUIRED(name, symbol) library.find(driver.name, #symbol);
 #define FSCCL_CUDA_OPTIONAL(name, symbol)

@@ -1,6 +1,6 @@
-// The CUDA driver of this process: libcuda.so.1 is loaded at run time when it is installed, so one
-// build of the library serves machines with and without GPUs. The library links and loads nothing
-// else of CUDA. The calls of the CUDA runtime are made of these functions, and a cudaStream_t is a
+// The CUDA driver of this process. libcuda.so.1 is loaded at run time if it is installed, so one
+// build of the library serves machines with and without GPUs. The library links and loads no other
+// part of CUDA. The CUDA runtime is built on the functions of the driver, and a cudaStream_t is a
 // CUstream.
 #pragma once
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Driver {
   int version;  // 1000 * major + 10 * minor
 };
 
-// Returns the initialised driver, which stays loaded. Returns null when there is none or when it is
-// older than 12.0; *why then says the reason.
+// Returns the initialised driver, which stays loaded. Returns null if there is no driver or if it
+// is older than 12.0; *why then holds the reason.
 const Driver* driver(std::string* why);
 
 // Returns "operation: CUDA_ERROR_X (its text)" as FSCCL_ERR_OUT_OF_MEMORY, FSCCL_ERR_NOT_AVAILABLE

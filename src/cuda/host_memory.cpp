@@ -21,7 +21,7 @@ HostMemory& HostMemory::of(const Device& device) {
   return all.get().try_emplace(&device, device).first->second;
 }
 
-// Small ones many at a time.
+// Registers one larger range for many small requests.
 Status HostMemory::add(size_t size) {
   const size_t bytes = std::max(size, kRegistered);
   void* const memory = std::aligned_alloc(kPage, bytes);

@@ -1,11 +1,11 @@
-// Host memory that a device writes to: results for the host, and words that say how far a stream
-// is. Memory that was given back is kept for the next request. To register memory, or to end a
-// registration, may wait for all work of the device, and a stream of this process may wait for a
-// peer that waits for work behind this call.
+// Host memory to which a device writes results for the host, and words that say how far a stream
+// has come. Memory that was given back is kept for the next request, because registering memory, or
+// ending a registration, may wait for all work of the device. A stream of this process may in turn
+// wait for a peer that waits for work behind this call.
 //
-// A copy to ordinary memory of the host takes another way: the driver makes it, and the call stays
-// inside the driver until the stream has come to it, so that calls of other threads wait for it
-// there. Nothing is therefore copied to ordinary memory behind a wait for a peer.
+// A copy to ordinary memory of the host is different: the driver carries it out, and the call stays
+// inside the driver until the stream has reached the copy, so calls of other threads wait there.
+// Therefore nothing is copied to ordinary memory behind a wait for a peer.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -18,12 +18,13 @@ namespace fsccl::cuda {
 
 class HostMemory {
  public:
-  // The device's; kept as that is.
+  // Returns the memory of this device, which lives as long as the process.
   static HostMemory& of(const Device& device);
   explicit HostMemory(const Device& device) : device_(device) {}
   HostMemory(const HostMemory&) = delete;
 
-  // Given back with this: then nothing that was put on a stream may use it any more.
+  // Registered bytes, which the destructor gives back. By then nothing that was put on a stream may
+  // use them any more.
   class Bytes {
    public:
     Bytes(HostMemory& from, std::byte* host, CUdeviceptr device, size_t bytes)
@@ -48,7 +49,8 @@ class HostMemory {
     const size_t bytes_;
     bool kept_ = false;
   };
-  // At least so many, and lines of their own. The caller holds a Current. Any thread.
+  // Returns at least `bytes` bytes, which share no cache line with others. Any thread may call it;
+  // the caller holds a Current.
   Result<std::unique_ptr<Bytes>> take(size_t bytes);
 
  private:

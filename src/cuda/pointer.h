@@ -1,12 +1,13 @@
-// Says whether an address is memory of a GPU. Every buffer of every call is asked about, so the
-// answer costs one test where there is no driver. The driver is not initialised for this: a process
-// that has device memory has initialised it, and before that no address is device memory.
+// Says whether an address is memory of a GPU. This is checked for every buffer of every call, so it
+// costs only one test on a machine without a driver. The check does not initialise the driver: a
+// process that has device memory has initialised the driver, and before that no address is device
+// memory.
 #pragma once
 #include <atomic>
 
 namespace fsccl::cuda {
 
-// False from the first time that no driver was found.
+// It becomes false when a process first finds no driver.
 inline std::atomic<bool> may_have_devices{true};
 
 bool ask_whether_on_device(const void* pointer, int* ordinal);
