@@ -42,7 +42,7 @@ Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.ve
   };
   for (size_t i = 0; i < topology.vertices.size(); i++) {
     const Vertex& vertex = topology.vertices[i];
-    // that lies in the host, but only NVLinks lead to it
+    // An NVLink switch lies in its host, but only NVLinks lead to it.
     if (vertex.parent < 0 || vertex.kind == Kind::nv_switch) continue;
     add(static_cast<int>(i), vertex.parent,
         class_above(vertex.kind, topology.vertices[static_cast<size_t>(vertex.parent)].kind),
@@ -55,8 +55,8 @@ Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.ve
   }
 }
 
-// How a place was reached. A way over a network is never taken while there is one inside the host,
-// however narrow.
+// How a place was reached. A way inside the host, however narrow, is preferred to any way over a
+// network.
 struct Graph::Reached {
   LinkClass link = LinkClass::core;
   double gb_per_s = 0;
@@ -71,8 +71,9 @@ struct Graph::Reached {
   }
 };
 
-// Dijkstra's algorithm: a way that is lengthened never gets better. The width found is the greatest
-// there is; among ways that are narrowed alike further on, the shortest may be missed.
+// Dijkstra's algorithm, which applies because an extended way is never better. It finds the
+// greatest width. If two ways to a vertex differ in width, but a later edge narrows both to the
+// same width, the shorter one may be missed.
 std::vector<Graph::Reached> Graph::reach(int from) const {
   std::vector<Reached> best(edges_.size());
   std::vector<bool> known(best.size()), settled(best.size());

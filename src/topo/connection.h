@@ -1,6 +1,6 @@
-// How far two places are from each other: the widest way between them, and among equally wide ones
-// the shortest. Its class is that of the worst edge it takes, so two cores below one cache are of
-// class `cache`, two GPUs on one NVLink switch of class `nvlink`.
+// The distance of two places is that of the widest way between them, and among equally wide ones of
+// the shortest. The class of a way is that of its worst edge, so two cores below one cache are of
+// class `cache`, and two GPUs on one NVLink switch of class `nvlink`.
 #pragma once
 #include <array>
 
@@ -8,7 +8,7 @@
 
 namespace fsccl::topo {
 
-// From near to far.
+// The classes in order, from the nearest to the farthest.
 enum class LinkClass : uint8_t { core, cache, nvlink, numa, pcie, package, host, network };
 inline constexpr int kLinkClasses = 8;
 
@@ -17,22 +17,22 @@ struct LinkTraits {
   double ns;        // until what one side wrote is seen by the other
   double gb_per_s;  // one way, where the topology does not say
 };
-// The latency of `cache` is what two threads on an AMD EPYC showed whose cores were near each
-// other, the bandwidth of `host` what NCCL 2.28 takes for AMD (src/graph/topo.h). All else is
-// typical of today's servers, with 10 Gbit/s between hosts, and not measured. They order what
-// nothing else is known of; a communicator measures at its start.
+// The latency of `cache` was measured between two threads on near cores of an AMD EPYC; the
+// bandwidth of `host` is what NCCL 2.28 assumes for AMD (src/graph/topo.h). All other values are
+// typical of current servers, with 10 Gbit/s between hosts, and not measured. They serve where
+// nothing better is known; a communicator measures when it starts.
 const LinkTraits& traits(LinkClass link);
 
 struct Connection {
   LinkClass link{};
-  // latency of the slowest class on the way, and half of it for each edge beyond the first two
+  // the latency of the slowest class on the way, plus half of it for each edge beyond the first two
   double ns = 0;
   double gb_per_s = 0;  // bandwidth of the narrowest edge
-  // the way, both ends included; empty: there is none (then the numbers are 0)
+  // the vertices of the way, both ends included; empty if there is no way (the numbers are then 0)
   std::vector<int> vertices;
 };
 
-// The vertices and the edges between them. Keeps a reference to the topology.
+// The vertices of a topology and the edges between them. A Graph keeps a reference to the topology.
 class Graph {
  public:
   explicit Graph(const Topology& topology);

@@ -72,7 +72,8 @@ void add_connections(const Topology& topology, const std::vector<HostGroup>& gro
   std::map<std::tuple<Kind, Kind, LinkClass, double>, Example> kept;
   const Graph graph(topology);
   size_t sources = std::max<size_t>(8, kMostSteps / (topology.vertices.size() + 1));
-  // with its parent: from there one of a kind is enough, its siblings are where it is
+  // Each place is noted with its parent: one child of a kind is enough, because its siblings have
+  // the same distance.
   std::set<std::pair<Kind, int>> seen;
   for (const HostGroup& group : groups)
     for (size_t i = 0; i < topology.vertices.size(); i++) {

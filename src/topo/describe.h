@@ -1,4 +1,4 @@
-// A topology for people: as a tree of text. Hosts that are alike are shown once.
+// Shows a topology to people as a tree of text. Hosts that have the same structure are shown once.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace fsccl::topo {
 
-// Hosts of the same build and with links of the same kinds, names aside.
+// Hosts that have the same structure and links of the same kinds; names may differ.
 struct HostGroup {
   std::vector<int> hosts;  // in the topology's order; the first stands for all
 };
@@ -18,9 +18,10 @@ std::string width(double gb_per_s);                         // "25 GB/s", "? GB/
 std::string ranges(std::vector<int> numbers);               // "0-3, 8"
 std::string hosts_text(const Topology&, const HostGroup&);  // "node0 (and 3 alike: node1 .. node3)"
 
-// The tree, then what lies between the first host's cores and devices and all others, by class.
+// Returns the tree, followed by the connections from the cores and devices of the first host to all
+// others, by class.
 std::string to_tree(const Topology& topology);
-// The way between two places, edge by edge.
+// Returns the way between two places, edge by edge.
 std::string to_way(const Topology& topology, int from, int to);
 
 }  // namespace fsccl::topo

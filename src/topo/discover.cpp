@@ -28,13 +28,13 @@ const char* info(hwloc_obj_t object, const char* name) {
   return value ? value : "";
 }
 
-// At the start of a file of the system; 0 where there is none.
+// Returns the number at the start of a file of the system, or 0 if there is none.
 double number_in(const std::string& path) { return std::strtod(read_start(path).c_str(), nullptr); }
 
-// Copies hwloc's tree, level by level, without what says nothing about distance.
+// Copies hwloc's tree level by level, and leaves out levels that say nothing about distance.
 class Walk {
  public:
-  // `live`: of this machine, so that /sys and drivers may be asked.
+  // `live` says that the tree is of this machine, so /sys and drivers may be asked.
   explicit Walk(bool live) : live_(live) {}
 
   Topology run(hwloc_obj_t machine) {
@@ -69,14 +69,14 @@ class Walk {
       input_output(child, above(vertex, Kind::numa));
   }
 
-  // The nearest above, or itself, below which `most` and what comes before it may hang: memory is
-  // not in memory, nor a device in a cache.
+  // Returns `vertex` or its nearest ancestor below which a vertex of kind `most` may hang: memory
+  // does not hang below memory, nor a device below a cache.
   int above(int vertex, Kind most) {
     while (at(vertex).kind > most) vertex = at(vertex).parent;
     return vertex;
   }
 
-  // The memory nodes of an object; its children hang below the first.
+  // Adds the memory nodes of an object. Its children hang below the first of them.
   int memory(hwloc_obj_t object, int vertex) {
     if (!object->memory_first_child) return vertex;
     vertex = above(vertex, Kind::package);
@@ -120,8 +120,8 @@ class Walk {
       processors(child, cpus);
   }
 
-  // Bridges are kept where something that concerns us hangs below, and more than one thing or the
-  // host itself.
+  // Keeps a bridge if several GPUs and NICs hang below it, or if one does and the bridge is
+  // attached to the host itself.
   void input_output(hwloc_obj_t object, int parent) {
     if (object->type == HWLOC_OBJ_BRIDGE) {
       const int devices = count_devices(object);
@@ -147,7 +147,7 @@ class Walk {
     return sum;
   }
 
-  // Kind::pci: none that concerns us.
+  // Returns Kind::pci for a device that is neither a GPU nor a NIC.
   static Kind kind_of(hwloc_obj_t device) {
     const auto& pci = device->attr->pcidev;
     if (pci.class_id >> 8 == kDisplay &&
@@ -200,12 +200,12 @@ class Walk {
   std::vector<PciGpu> nvidia_;
 };
 
-// Nothing if hwloc refuses.
+// Returns nothing if hwloc fails.
 std::optional<Topology> with_hwloc(const HwlocLibrary& hwloc) {
   hwloc_topology_t topology = nullptr;
   if (hwloc.init(&topology) != 0) return std::nullopt;
   std::optional<Topology> found;
-  // slow, and PCI says what is used here
+  // These plugins are slow, and PCI already tells what is used here.
   for (const char* plugin : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})
     hwloc.set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   hwloc.set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);

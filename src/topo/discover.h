@@ -1,5 +1,5 @@
-// Finds out what a machine is made of: with hwloc, which is loaded when it is there, and what hwloc
-// does not tell from /sys and, of NVIDIA's GPUs, with NVML.
+// Finds out what a machine consists of: with hwloc, which is loaded if it is installed, from /sys
+// for what hwloc does not report, and with NVML for NVIDIA's GPUs.
 #pragma once
 #include <string>
 
@@ -8,8 +8,8 @@
 
 namespace fsccl::topo {
 
-// This machine, as far as this process may use it. Without hwloc: one package with the processors
-// that there are.
+// Returns this machine as far as this process may use it. Without hwloc it is one package with the
+// available processors.
 Topology discover();
 // Returns the machine of hwloc's XML, whose text is not trusted. `source` is its name in errors.
 // Elements below an element that is not checked are ignored.

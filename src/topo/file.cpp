@@ -77,7 +77,7 @@ class Reader : JsonReader {
     return true;
   }
 
-  // The vertex, or its copies, with all below.
+  // Adds the vertex, or its copies, with everything below.
   bool copies(const Json& json, Kind kind, int parent, const std::string& place, int depth) {
     if (!object(json, place,
                 {"kind", "name", "model", "bytes", "cpus", "gb_per_s", "down", "repeat", "first",
@@ -194,7 +194,7 @@ class Reader : JsonReader {
     return true;
   }
 
-  // One of each copy of the hosts that its ends name with {}.
+  // Adds the link once for each copy of the hosts that its ends name with {}.
   bool link(const Json& json, const Json& document, const std::string& place) {
     std::string a, b;
     Link made;
@@ -223,7 +223,8 @@ class Reader : JsonReader {
     return host_part(path).find("{}") != std::string::npos;
   }
 
-  // The numbers of the hosts that a link's end stands for; 0 of one that does not repeat.
+  // Returns the numbers of the hosts that one end of a link stands for; only 0 if the host does not
+  // repeat.
   static std::vector<int> copies_of(const std::string& path, const Json& document) {
     if (!repeats(path)) return {0};
     std::vector<int> numbers;
@@ -287,7 +288,7 @@ Result<Topology> load_file(const std::string& path) {
   FSCCL_ASSIGN(const std::string text, read_text_file(path, kMostFileBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == text.npos || text[first] != '<') return parse_json(text, path);
-  // By way of JSON, whose reader knows what may hang below what.
+  // The machine goes through JSON, because its reader checks which kind may hang below which.
   FSCCL_ASSIGN(const Topology machine, parse_xml(text, path));
   return parse_json(to_json(machine), path);
 }

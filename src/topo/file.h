@@ -6,10 +6,10 @@
 //    "switches": ["rail0", "rail1"],
 //    "links": [{"a": "node{}/nic0", "b": "rail0", "gb_per_s": 50}]}
 // A vertex has "kind" and "name", and may have "model", "bytes", "cpus" (a core's list), "gb_per_s"
-// (to its parent), "down" and "children". "repeat" stands for so many copies, numbered from "first"
-// (0) in the place of {} in the name. Cores without "cpus" have one processor each, counted through
-// the host, and that is their number. A link of hosts that repeat stands for one link of each copy.
-// The output of to_json() repeats nothing.
+// (to its parent), "down" and "children". "repeat" is a number of copies; their numbers begin at
+// "first" (0) and replace {} in the name. Cores without "cpus" have one processor each, numbered
+// through the host. A link of hosts that repeat stands for one link of each copy. The output of
+// to_json() contains no "repeat".
 #pragma once
 #include <string>
 

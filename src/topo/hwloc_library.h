@@ -1,5 +1,5 @@
-// The functions of hwloc 2 that are used, from libhwloc.so.15 when there is one. Objects are read
-// through hwloc's header alone.
+// The functions of hwloc 2 that FSCCL uses, from libhwloc.so.15 if it is installed. Objects are
+// read with hwloc's header alone.
 #pragma once
 #include <hwloc.h>
 
@@ -14,7 +14,7 @@ struct HwlocLibrary {
   decltype(&::hwloc_get_obj_by_depth) get_obj_by_depth;
 };
 
-// Null when there is none, or one of another generation. Stays loaded.
+// Returns null if hwloc is missing or has another major version. The library stays loaded.
 const HwlocLibrary* hwloc_library();
 
 }  // namespace fsccl::topo

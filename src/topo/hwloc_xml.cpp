@@ -47,8 +47,8 @@ bool is_name(char c) {
          c == ':';
 }
 
-// As hwloc writes a set: words of up to 32 bits in hexadecimal, the highest first; "0xf...f" before
-// them stands for all higher bits.
+// Returns whether the text is a set as hwloc writes it: words of up to 32 bits in hexadecimal, the
+// highest first. "0xf...f" before them stands for all higher bits.
 bool is_set(std::string_view text) {
   if (text.empty()) return false;
   if (text.starts_with("0xf...f")) {
@@ -128,7 +128,7 @@ class HwlocXmlReader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  // False at the end, or after an error.
+  // Returns false at the end or after an error.
   bool next_tag() {
     const size_t begin = std::min(text_.find('<', at_), text_.size());
     const std::string_view between = text_.substr(at_, begin - at_);
@@ -218,8 +218,8 @@ class HwlocXmlReader {
 
   // ---- hwloc
 
-  // Reads the attributes of an element. Elements that are not known, and all in them, say nothing
-  // about distance.
+  // Reads the attributes of an element. Unknown elements and their contents are skipped, because
+  // they say nothing about distance.
   bool take(const Attributes& attributes, Element* element) {
     if (open_.empty()) return begin_topology(attributes, *element);
     Object* const parent = open_.back().object;
@@ -293,7 +293,7 @@ class HwlocXmlReader {
     return true;
   }
 
-  // Leaves the number as it is if the attribute is missing.
+  // Leaves *value unchanged if the attribute is missing.
   template <class Number>
   bool number(const Attributes& attributes, const char* key, Number most, Number* value) {
     const auto found = attributes.find(key);

@@ -1,6 +1,6 @@
-// The XML in which hwloc writes a machine (`lstopo machine.xml`), hwloc 1 and 2. It is read here
-// and not by hwloc, which takes the file's word: an attribute that is missing made it follow a null
-// pointer. A file is not trusted, and an error names the file, the line and what was expected.
+// Reads the XML in which hwloc 1 and 2 write a machine (`lstopo machine.xml`). hwloc itself does
+// not read it here, because it trusts the file: a missing attribute made it follow a null pointer.
+// This reader trusts nothing, and an error names the file, the line and what was expected.
 #pragma once
 #include <hwloc.h>
 
@@ -13,8 +13,8 @@
 
 namespace fsccl::topo {
 
-// The objects of the file as hwloc would have them: types, numbers, names, infos, attributes, and
-// the lists of children. Sets of processors and of memory nodes are checked and not kept: the
+// The objects of the file as hwloc would represent them: types, numbers, names, infos, attributes,
+// and the lists of children. Sets of processors and of memory nodes are checked but not kept: the
 // processors of a core are its PUs.
 class HwlocXml {
  public:

@@ -15,7 +15,8 @@ namespace {
 constexpr unsigned kMostLinksOfGpu = 36;  // links of one GPU: more than any GPU has
 constexpr int kRemoteSwitch = 2;          // nvmlIntNvLinkDeviceType_t
 
-// One way, of one link, by nvmlNvlinkVersion_t (1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 ...).
+// Returns the bandwidth of one link in one direction, by nvmlNvlinkVersion_t (1.0, 2.0, 2.2, 3.0,
+// 3.1, 4.0, 5.0 ...).
 double gb_per_s_of(unsigned version) { return version <= 1 ? 20 : version <= 6 ? 25 : 50; }
 
 class Links {
@@ -34,7 +35,7 @@ class Links {
           nvml_.link_version(device, link, &version) != 0)
         continue;
       const int remote = remote_of(device, link);
-      // Links between two GPUs are told by both.
+      // Both GPUs report a link between them, so it is counted at one of them.
       if (remote >= 0 && !(is_gpu(remote) && remote < gpu.vertex))
         gb_per_s_[{gpu.vertex, remote}] += gb_per_s_of(version);
     }
@@ -50,8 +51,8 @@ class Links {
     return topology_.vertices[static_cast<size_t>(vertex)].kind == Kind::gpu;
   }
 
-  // -1: neither a switch nor a GPU that this process may use. In virtual machines a switch has no
-  // address on the PCI bus.
+  // Returns the vertex at the far end of a link, or -1 if it is neither a switch nor a GPU that
+  // this process may use. In virtual machines a switch has no address on the PCI bus.
   int remote_of(NvmlDevice* device, unsigned link) {
     NvmlPci remote{};
     if (nvml_.link_remote(device, link, &remote) == 0)

@@ -1,5 +1,5 @@
-// Asks NVIDIA's driver about GPUs that are known already: their names, their memory, and the
-// NVLinks between them.
+// Asks NVIDIA's driver for the names and the memory of known GPUs, and for the NVLinks between
+// them.
 #pragma once
 #include <vector>
 
@@ -12,8 +12,9 @@ struct PciGpu {
   unsigned domain, bus, device;
 };
 
-// All of one host. Without NVML, or without a driver, nothing is added. The NVLink switches of a
-// host are one vertex: a GPU uses all of them at once.
+// Adds what the driver reports to the topology; all GPUs are of one host. Without NVML, or without
+// a driver, nothing is added. The NVLink switches of a host are one vertex, because a GPU uses all
+// of them at once.
 void ask_nvidia(const std::vector<PciGpu>& gpus, Topology* topology);
 
 }  // namespace fsccl::topo

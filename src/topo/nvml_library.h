@@ -1,6 +1,6 @@
-// The functions of NVML that are used, from libnvidia-ml.so.1, which NVIDIA's driver brings. Their
-// types are declared here as in nvml.h, and the soname keeps them: so no CUDA toolkit is needed to
-// build.
+// The functions of NVML that FSCCL uses, from libnvidia-ml.so.1, which is a part of NVIDIA's
+// driver. Their types are declared here as in nvml.h, and the soname guarantees that they stay the
+// same, so building needs no CUDA toolkit.
 #pragma once
 
 namespace fsccl::topo {
@@ -18,7 +18,7 @@ struct NvmlPci {
   char bus_id[32];
 };
 
-// The functions of NVML. They return 0, or the number of an error.
+// The functions of NVML. They return 0 or an error number.
 struct NvmlLibrary {
   int (*init)();
   int (*shutdown)();
@@ -32,7 +32,7 @@ struct NvmlLibrary {
   int (*link_remote_kind)(NvmlDevice* device, unsigned link, int* kind);
 };
 
-// Null when there is none. Stays loaded.
+// Returns null if NVML is missing. The library stays loaded.
 const NvmlLibrary* nvml_library();
 
 }  // namespace fsccl::topo

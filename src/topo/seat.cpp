@@ -39,8 +39,8 @@ std::string first_line(const std::string& path) {
   return text.substr(0, text.find('\n'));
 }
 
-// The number of a part of the machine that holds all of them, if this list names its processors.
-// Its first one is its number.
+// Returns the number of a part of the machine, which is that of its first processor, if the list of
+// its processors contains all of `processors`, and kSeveral otherwise.
 int16_t part(const std::string& list_path, std::span<const uint64_t> processors) {
   const std::string list = first_line(list_path);
   int16_t number = Seat::kSeveral;

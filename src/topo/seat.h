@@ -1,6 +1,6 @@
-// Where on its host a process may run, as far as it says how far two of them are from each other.
-// Cheap enough for every rank to find out when it starts: a few small files of /sys, where
-// discover() would take milliseconds.
+// The seat of a process is where on its host it may run, in enough detail to tell the distance of
+// two processes. Every rank can afford to find it out at its start: it takes a few small files of
+// /sys, while discover() would take milliseconds.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,8 +14,8 @@ struct Seat {
   int16_t package = kSeveral, numa = kSeveral, cache = kSeveral;
 };
 
-// Returns the seat of a process that may run on these processors: bit k of word w is processor 64 w
-// + k.
+// Returns the seat of a process that may run on these processors. Bit k of word w stands for
+// processor 64 w + k.
 Seat seat_of(std::span<const uint64_t> processors);
 // Returns the class of the link between two seats of one host.
 LinkClass between(const Seat& a, const Seat& b);

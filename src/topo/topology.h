@@ -1,7 +1,7 @@
 // A graph of everything that moves bytes between ranks: machines as trees of packages, memory,
-// caches, cores and devices; network switches beside them; and links across. Nothing here measures
-// or decides: discover.h finds the topology out, file.h keeps it, and connection.h says how far two
-// places are from each other.
+// caches, cores and devices; network switches outside the trees; and links between vertices of the
+// trees and switches. This file only stores the graph: discover.h finds a topology, file.h reads
+// and writes it, and connection.h computes distances.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace fsccl::topo {
 
-// A host has packages, a package memory (NUMA nodes), memory caches that cores share, a cache
-// cores; levels that say nothing may be missing. Devices hang below a PCI bridge, which hangs where
-// its lanes end. nv_switch belongs to a host, network_switch to none.
+// The levels of a machine from the top: host, package, memory (NUMA node), cache shared by cores,
+// and core. Levels that say nothing may be missing. Devices hang below a PCI bridge, which hangs
+// where its lanes end. An nv_switch belongs to a host, a network_switch to none.
 enum class Kind : uint8_t {
   host,
   package,
@@ -30,9 +30,9 @@ std::string_view kind_name(Kind kind);
 
 struct Vertex {
   Kind kind{};
-  // index in Topology::vertices, always a smaller one; -1: a host, or a network switch
+  // the parent's index in Topology::vertices, which is smaller; -1 for hosts and network switches
   int parent = -1;
-  // unlike those of its siblings; of a device, a switch and a host, unlike all others of the host
+  // unique among siblings; for a device, a switch or a host, unique in the whole host
   std::string name;
   std::string model;      // as the maker calls it; empty: unknown
   uint64_t bytes = 0;     // size of memory or of a cache
@@ -41,7 +41,7 @@ struct Vertex {
   bool down = false;      // a network card without a carrier
 };
 
-// Beside the trees: NVLink, network.
+// A link outside the trees: NVLink or network.
 struct Link {
   int a = 0, b = 0;
   double gb_per_s = 0;  // one way; 0: unknown
@@ -53,12 +53,12 @@ struct Topology {
 
   int host_of(int vertex) const;       // the root above a vertex
   std::string path(int vertex) const;  // "host/name", "host" or "switch": what find() takes
-  // -1: there is none, or there are several.
+  // Returns -1 if there is no such vertex, or more than one.
   int find(std::string_view path) const;
   std::vector<int> all(Kind kind, int host = -1) const;
 };
 
-// The children of each vertex, made once for a topology that does not change meanwhile.
+// The children of each vertex. The topology must not change while a Tree lives.
 class Tree {
  public:
   explicit Tree(const Topology& topology);
