@@ -1,5 +1,5 @@
-// The public functions of fsccl/allocator.h, and the table that any source of the library's has
-// outside. A table's context is a handle, so one that was destroyed is seen.
+// The public functions of fsccl/allocator.h, and the table through which a program calls a source
+// of the library. The context of a table is a handle, so a destroyed source is recognised.
 #include "api/allocators.h"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ Status put_out(std::shared_ptr<MemorySource> source, const char* name,
   return success();
 }
 
-// An adaptor: `make` gets the source below it.
+// Makes an adaptor: `make` receives the source below it.
 template <class Make>
 fsccl_status_t adapt(const char* operation, const char* name, const fsccl_allocator_t* upstream,
                      fsccl_allocator_t* allocator, Make&& make) {
@@ -113,7 +113,8 @@ fsccl_status_t adapt(const char* operation, const char* name, const fsccl_alloca
   });
 }
 
-// A pool's blocks. The pool is looked up each time: it may be destroyed before the source.
+// The blocks of a pool as a source. The pool is looked up in each call, because it may be destroyed
+// before the source.
 class PoolBlocks : public EndSource {
  public:
   PoolBlocks(fsccl_pool_t handle, const Pool& pool)

@@ -7,8 +7,8 @@
 
 namespace fsccl {
 
-// Returns the source of a table. If the table is one of the library's, this is the source itself,
-// so that errors keep their texts and adaptors keep alive the source that they stand on.
+// Returns the source of a table. For a table of the library this is the source itself, so errors
+// keep their texts, and adaptors keep the source below them alive.
 Result<std::shared_ptr<MemorySource>> source_of(const fsccl_allocator_t* table);
 
 }  // namespace fsccl

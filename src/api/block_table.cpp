@@ -41,7 +41,7 @@ Result<void*> BlockTable::allocate(const std::shared_ptr<MemorySource>& source,
                 kMostAlignment);
   FSCCL_ASSIGN(void* pointer, source->allocate(request));
   if (add(pointer, {request.bytes, source})) return pointer;
-  // It must stay with whoever got it first, so it does not go back.
+  // The block belongs to the caller that received it first, so it is not given back.
   return fail(FSCCL_ERR_INVALID_STATE,
               "the source gave {} for {} bytes, which overlaps a block that is out", pointer,
               request.bytes);

@@ -1,5 +1,6 @@
-// The blocks that somebody outside has got from a source: so that a foreign, freed or resized
-// pointer is an error, and so is a block that a source from outside gives twice. Any thread.
+// Records the blocks that a caller outside the library has received from a source. A foreign, freed
+// or resized pointer is therefore an error, and so is a block that an outside source gives twice.
+// Any thread may call.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,10 +17,9 @@ class BlockTable {
     std::shared_ptr<MemorySource> source;
   };
 
-  // A block of `source`, on record.
+  // Allocates a block of `source` and records it.
   Result<void*> allocate(const std::shared_ptr<MemorySource>& source, const MemoryRequest& request);
-  // Gives the block back to the source that it is of. Whatever that says to it, it is off the
-  // record.
+  // Gives the block back to its source, and removes it from the record even if the source fails.
   Status deallocate(void* pointer, uint64_t bytes, void* stream);
   Status check(const void* pointer) const;  // that it is a block
   uint64_t blocks() const;

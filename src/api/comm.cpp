@@ -73,7 +73,7 @@ Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t han
 
 fsccl_comm_t as_handle(uint64_t bits) { return reinterpret_cast<fsccl_comm_t>(bits); }
 
-// In a thread of its own.
+// Runs in a thread of its own.
 void make_later(CommObject& object, Request& request, bool with_id, uint64_t bits) noexcept {
   object.error.code = FSCCL_ERR_OUT_OF_MEMORY;  // unless something else is told
   object.error.text = "out of memory";          // fits into the string itself
@@ -83,8 +83,8 @@ void make_later(CommObject& object, Request& request, bool with_id, uint64_t bit
     object.error = status.error();
   } catch (const std::bad_alloc&) {
   }
-  // This store pairs with the loads of `failed` in comm_of() and fsccl_comm_async_error(): who sees
-  // it sees the error.
+  // This store pairs with the loads of `failed` in comm_of() and fsccl_comm_async_error(): a thread
+  // that sees it set also sees the error.
   object.failed.store(true, std::memory_order_release);
 }
 
@@ -141,7 +141,7 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   return success();
 }
 
-// Returns whether a communicator may be destroyed, which nobody uses.
+// Returns whether a communicator that nobody uses may be destroyed.
 Status may_end(const CommObject& object) {
   Communicator* const comm = object.ready.load();
   if (!comm) return success();

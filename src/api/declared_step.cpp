@@ -25,7 +25,7 @@ Status check_pool(const Unit& unit, const Pool& pool, size_t number) {
               unit.spec().name, unit.spec().pool->name());
 }
 
-// An event of some parameters is of parameters that the unit has.
+// Checks that the parameters which an event names exist in its unit.
 Status check_range(const fsccl_event_t& event, const Unit& unit, size_t number) {
   const size_t count = unit.spec().params.size();
   if (event.count && event.first < count && event.count <= count - event.first) return success();
@@ -36,7 +36,7 @@ Status check_range(const fsccl_event_t& event, const Unit& unit, size_t number) 
 
 bool of_some(const fsccl_event_t& event) { return event.first || event.count; }
 
-// A unit is unsharded and resharded whole, also where it has a slot for each parameter.
+// A unit is unsharded and resharded as a whole, even if it has a slot for each parameter.
 Status check_whole(const fsccl_event_t& event, size_t number) {
   if (!of_some(event)) return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -175,8 +175,9 @@ Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
   return moved;
 }
 
-// An event of the whole unit is about the slots that it changes: where some were released before, a
-// reshard gives back the rest. A tied parameter that an event names stands for its owner.
+// An event of the whole unit is about the slots that it changes: if some slots were released
+// before, a reshard gives back the remaining ones. A tied parameter that an event names stands for
+// its owner.
 Status DeclaredDeviceStep::move_parameters(const ParameterUnits& unit, const fsccl_event_t& event,
                                            size_t number) {
   const bool some = of_some(event),

@@ -1,6 +1,7 @@
-// A step that a program declares, event by event, as the pool's regions plan it. An order that no
-// program can follow is refused, slot by slot: what is taken is not held, and what is given back
-// is. Slots that are held before the step may be given back first, or be taken anew.
+// A step that a program declares event by event, in the form in which the pool's regions plan it.
+// An order that no program can follow is refused for each slot: a slot is taken only while it is
+// not held, and given back only while it is held. A slot that is held before the step may be given
+// back first, or be taken anew.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -13,8 +14,8 @@
 
 namespace fsccl {
 
-// The hold of a slot, or of a unit that is unsharded, at this point of the step, and whether an
-// event has used it.
+// The state of a slot, or of a unit that is unsharded, at this point of the step. It says whether
+// the slot is held, and whether an event has used it.
 struct DeclaredHold {
   bool now = false, touched = false;
 
@@ -30,7 +31,7 @@ class DeclaredStep {
 
   std::vector<CollectiveRegion::Event> shared, own;  // events of the pool's two regions
   int owner_rank = -1;  // owner of shared slots; negative: there are none
-  // alike on all ranks, or they declared different steps
+  // equal on all ranks, unless they declared different steps
   uint64_t hash = 0;
 
  private:
@@ -42,7 +43,7 @@ class DeclaredStep {
     bool kept = false;                        // its slot was taken, to stay
   };
   UnitState& state_of(const HostUnit& unit);
-  // Sets slots_: those that the event is about, of slots with these states.
+  // Sets slots_ to the slots that the event is about, given the states of the unit's slots.
   Status find_slots(const HostUnit& unit, const fsccl_event_t& event,
                     const std::vector<Held>& states, size_t number);
   Status move_unit(const HostUnit& unit, const fsccl_event_t& event, UnitState& state,
@@ -56,8 +57,8 @@ class DeclaredStep {
   std::vector<size_t> slots_;
 };
 
-// The same for a pool on a GPU. Its units have one slot for their parameters and one for their
-// gradients, or are made of such units, one for each parameter.
+// The same for a pool on a GPU. A unit of such a pool has one slot for its parameters and one for
+// its gradients, or consists of such units, one for each parameter.
 class DeclaredDeviceStep {
  public:
   explicit DeclaredDeviceStep(const Pool& pool) : pool_(pool) {}

@@ -12,7 +12,7 @@ Status no_work() {
               "record an event on the stream");
 }
 
-// On which GPU: both buffers, where there are two, are on one.
+// Returns the GPU of a call. If there are two buffers, both must be on the same GPU.
 Result<int> device_of(Communicator& comm, const void* send, const void* recv) {
   int sends = -1, recvs = -1;
   const bool send_there = cuda::on_device(send, &sends), recv_there = cuda::on_device(recv, &recvs);
@@ -67,7 +67,7 @@ Status run_on_device(Communicator& comm, const CollectiveCall& given, void* stre
   return issue(comm, std::move(calls), ordinal);
 }
 
-// The first buffer of a list tells.
+// The first buffer of a list decides.
 bool on_device(const ListCall& call, void* stream) {
   int ordinal;
   for (size_t t = 0; call.tensors && t < call.count; t++) {

@@ -1,5 +1,5 @@
-// Calls whose buffers are memory of a GPU: they leave the way of the host's here, before anything
-// of the engine is touched.
+// Calls on buffers in the memory of a GPU. They branch off here, before they reach the engine of
+// the host.
 #pragma once
 #include "api/objects.h"
 #include "comm/device/collectives.h"
@@ -17,7 +17,7 @@ inline bool on_device(const CollectiveCall& call, void* stream) {
 }
 bool on_device(const ListCall& call, void* stream);
 
-// Runs it, or keeps it for the end of the group.
+// Runs the call, or keeps it for the end of the group.
 [[gnu::cold]] Status run_on_device(Communicator& comm, const CollectiveCall& call, void* stream,
                                    fsccl_work_t* work);
 [[gnu::cold]] Status run_on_device(Communicator& comm, const ListCall& call, void* stream,

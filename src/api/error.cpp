@@ -1,5 +1,5 @@
-// Status codes as text, the calling thread's last error, and the facts of the library that need no
-// object.
+// Status codes as text, the calling thread's last error, and properties of the library that belong
+// to no object.
 #include <exception>
 #include <new>
 
@@ -132,7 +132,8 @@ const char* fsccl_status_string(fsccl_status_t status) {
 }
 
 fsccl_status_t fsccl_last_error(fsccl_error_info_t* info) {
-  // An error of this very call is not recorded: it would overwrite what the caller asks for.
+  // An error of this call is not recorded, because it would overwrite the error that the caller
+  // asks for.
   if (info == nullptr || !fsccl::has_size_of_a_struct(*info)) return FSCCL_ERR_INVALID_ARGUMENT;
   const fsccl::LastError& last = fsccl::last_error();
   fsccl_error_info_t made = FSCCL_ERROR_INFO_INIT;

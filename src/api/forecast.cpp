@@ -1,4 +1,4 @@
-// fsccl_forecast: a step before it runs, through the public header.
+// fsccl_forecast: predicts a step before it runs, through the public header.
 #include "forecast/report.h"
 
 #include "api/guard.h"

@@ -47,8 +47,8 @@ fsccl_status_t fsccl_group_end(void) {
   fsccl_status_t code = FSCCL_OK;
   if (!on_device.empty())
     code = guarded("fsccl_group_end", [&] { return DeviceCollectives::run_group(on_device); });
-  // All are waited for, whatever happened to one: until then buffers are the library's. The first
-  // error is the caller's last.
+  // All operations are waited for even if one has failed, because the library uses the buffers
+  // until then. The first error becomes the caller's last error.
   fsccl_work_t failed = 0;
   for (const fsccl_work_t work : works)
     if (fsccl_work_wait(work, -1) < 0 && !failed) failed = work;

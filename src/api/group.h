@@ -1,13 +1,13 @@
-// Group start and end: between the two, operations of this thread that would block are submitted
-// only, and the end waits for all of them. So a thread that drives several communicators, or sends
-// and receives in a ring, cannot deadlock on its own order.
+// The start and end of a group. In between, operations of this thread that would block are only
+// submitted, and the end waits for all of them. Therefore a thread that drives several
+// communicators, or sends and receives in a ring, cannot deadlock on the order of its own calls.
 #pragma once
 #include "api/objects.h"
 #include "comm/device/collectives.h"
 
 namespace fsccl {
 
-// The groups that this thread is inside of.
+// The groups that this thread has started and not ended.
 extern constinit thread_local int group_depth;
 inline bool grouped() { return group_depth > 0; }
 // Remembers a submitted operation for the end of the group. Takes no memory, because

@@ -1,5 +1,5 @@
-// The gate of every public function: a Status becomes its code and the thread's last error, and
-// what the standard library throws becomes a status. On success it costs a test of a register.
+// The boundary of every public function: it turns a Status into a code and the thread's last error,
+// and exceptions of the standard library into a Status. On success it costs the test of a register.
 #pragma once
 #include <exception>
 #include <type_traits>
@@ -9,13 +9,13 @@
 
 namespace fsccl {
 
-// Makes `status`, an error, the last one of this thread. Never throws: short of memory it keeps the
-// code and a fixed text.
+// Makes `status`, an error, the last one of this thread. It never throws: if memory is short, it
+// keeps the code and a fixed text.
 void set_last_error(const Status& status) noexcept;
 
-// The same, adding the operation where the error has none; returns the code.
+// Like the above, but names the operation if the error does not; returns the code.
 [[gnu::cold]] fsccl_status_t record_error(const char* operation, Status status) noexcept;
-// For an exception that is being handled.
+// Converts the exception that is being handled.
 [[gnu::cold]] fsccl_status_t record_exception(const char* operation) noexcept;
 
 // Runs f, which returns a Status, or a Result<fsccl_status_t> when there is progress to report.

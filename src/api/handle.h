@@ -1,14 +1,14 @@
-// Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the
-// slot's generation, so a NULL, destroyed or foreign one is seen without touching memory that may
-// be gone. Slots are never given back to the system.
+// Handles are small numbers that name objects. A handle holds its kind, the index of a slot in a
+// table, and the slot's generation, so a NULL, destroyed or foreign handle is recognised without
+// access to memory that may have been freed. Slots are never given back to the system.
 //
-// A caller that looks a handle up uses the object for as long as it keeps the reference: the object
-// is pinned (base/pins.h), and the end of the handle waits for that. To look one up and let go
-// again costs a few nanoseconds, and writes nothing that other threads write.
+// A caller that looks up a handle uses the object for as long as it keeps the reference: the object
+// is pinned (base/pins.h), and the end of the handle waits until it is unpinned. A lookup with its
+// release takes a few nanoseconds and writes nothing that other threads write.
 //
-// A slot is used again only when all others have been used since, so a generation comes again after
-// 2^32 uses of one slot; works, which have fewer bits for it, name another communicator only after
-// 2^31 communicators.
+// A slot is used again only after all others have been used, so a generation repeats only after
+// 2^32 uses of one slot. A work has fewer bits for the generation; an old work may name another
+// communicator only after 2^31 communicators.
 #pragma once
 #include <array>
 #include <atomic>
@@ -36,7 +36,7 @@ enum class HandleKind : uint8_t {
 };
 const char* kind_name(HandleKind kind);
 
-// A handle is kind:8 | generation:32 | slot + 1:24 in its bits. A work is made otherwise, and lies
+// The bits of a handle are kind:8 | generation:32 | slot + 1:24. A work has another form, and is
 // below 2^63 (work.cpp).
 struct HandleBits {
   explicit HandleBits(uint64_t bits)
@@ -47,7 +47,7 @@ struct HandleBits {
   uint32_t generation, slot;
 };
 
-// An object that is not freed while this lives. Null: there is none.
+// A reference to an object, which is not freed while the reference lives. It may be null.
 template <class T>
 class Ref {
  public:
@@ -71,8 +71,8 @@ class Ref {
     if (word_) [[likely]]
       Pins::clear(word_);
     else if (count_)
-      // This pairs with the load of `users` in unused_soon(): who ends the object sees what was
-      // done with it.
+      // This pairs with the load of `users` in unused_soon(): the thread that ends the object sees
+      // what was done with it.
       count_->fetch_sub(1, std::memory_order_release);
   }
   explicit operator bool() const { return object_ != nullptr; }
@@ -99,8 +99,8 @@ class HandleTable {
 
  public:
   static constexpr uint32_t kCapacity = Capacity;
-  // `owner`: a handle of this table; who uses the object then uses that one's instead, which ends
-  // it before its own.
+  // `owner` is a handle of this table. A use of the object then counts as a use of its owner, which
+  // ends the object before itself.
   Result<uint64_t> add(std::unique_ptr<T> object, uint64_t owner = 0) {
     Pins::prepare();
     const std::lock_guard lock(mutex_);
@@ -119,21 +119,21 @@ class HandleTable {
     slot.owner.store(owner ? HandleBits(owner).slot : index, std::memory_order_relaxed);
     slot.object.store(object.release(), std::memory_order_relaxed);
     const uint64_t state = slot.state.load(std::memory_order_relaxed) + 2;
-    // This store pairs with the loads of the state in look_up() and is_closed(): who sees the slot
-    // open sees its object.
+    // This store pairs with the loads of the state in look_up() and is_closed(): a thread that sees
+    // the slot open sees its object.
     slot.state.store(state | kOpen, std::memory_order_release);
     return uint64_t{static_cast<uint8_t>(Kind)} << 56 | (state >> 1 & 0xffffffff) << 24 |
            (index + 1);
   }
-  // Null when the handle does not name a live object.
+  // Returns null if the handle does not name a live object.
   Ref<T> find(uint64_t bits) {
     const HandleBits handle(bits);
     if (handle.kind != Kind) [[unlikely]]
       return {};
     return at(handle.slot, handle.generation);
   }
-  // The same by slot and generation; by the latter modulo `Generations`, if that is given (works
-  // name their communicator in few bits).
+  // Looks up by slot and generation, or by the generation modulo `Generations` if that is given
+  // (works have few bits to name their communicator).
   template <uint32_t Generations = 0>
   Ref<T> at(uint32_t index, uint32_t generation) {
     Ref<T> found;
@@ -144,14 +144,14 @@ class HandleTable {
                  kNothingBreaks, Yields());
     return found;
   }
-  // The object of a handle whose owner is the caller's.
+  // Returns the object of a handle whose owner the caller already uses.
   T* owned(uint64_t bits) const {
     // The handle came from add(), whose stores this load pairs with.
     return slots_[HandleBits(bits).slot].object.load(std::memory_order_acquire);
   }
-  // Ends a handle: waits until no thread uses the object, and then, before anybody can find it
-  // again, asks `may_end` whether it may end. Until the deadline a user that stays, such as a call
-  // that blocks, goes on undisturbed, and so may others.
+  // Ends a handle: waits until no thread uses the object, and then asks `may_end` whether it may
+  // end, before anybody can find it again. While a user stays, such as a call that blocks, this
+  // waits until the deadline, and neither that user nor others are disturbed.
   template <class MayEnd>
   Result<std::unique_ptr<T>> end(uint64_t bits, Deadline deadline, const MayEnd& may_end) {
     Cell& slot = slots_[HandleBits(bits).slot];
@@ -188,7 +188,7 @@ class HandleTable {
                 "calls that wait for other ranks), and destroy it again",
                 kind_name(Kind));
   }
-  // The same at once, for an object that nobody can use, or whose owner is ended now.
+  // Ends a handle at once, for an object that nobody can use or whose owner is being ended.
   std::unique_ptr<T> take(uint64_t bits) {
     const HandleBits handle(bits);
     if (handle.kind != Kind || handle.slot >= Capacity) return nullptr;
@@ -211,7 +211,8 @@ class HandleTable {
     std::atomic<uint32_t> users{0};  // that have no word of their own
   };
 
-  // False while the slot is closed. Else *found is the object that is meant, or nothing.
+  // Returns false while the slot is closed. Otherwise *found is the object, or null if there is
+  // none.
   template <uint32_t Generations>
   bool look_up(uint32_t index, uint32_t generation, Ref<T>* found) {
     Cell& slot = slots_[index];
@@ -221,7 +222,7 @@ class HandleTable {
       found->count_ = &owner.users;
       owner.users.fetch_add(1, std::memory_order_seq_cst);
     }
-    // Behind the use; pairs with the stores of try_close().
+    // This comes after the announcement of the use, and pairs with the stores of try_close().
     const uint64_t state = slot.state.load(std::memory_order_seq_cst);
     const bool open = state & kOpen && owner.state.load(std::memory_order_seq_cst) & kOpen;
     T* const object = slot.object.load(std::memory_order_relaxed);
@@ -247,7 +248,7 @@ class HandleTable {
     return slot.state.compare_exchange_strong(open, open & ~kOpen, std::memory_order_seq_cst);
   }
   void reopen(Cell& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
-  // Returns whether nobody uses the object of a closed slot, now or within kForUsersNs.
+  // Returns whether the object of a closed slot is unused, now or within kForUsersNs.
   bool unused_soon(const Cell& slot) const {
     Pins::fence_all_threads();
     const auto unused = [&] {

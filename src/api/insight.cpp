@@ -1,4 +1,4 @@
-// The functions of insight.h: reports of the library about itself and the machine.
+// The functions of insight.h: reports about the library and the machine.
 #include <cstring>
 
 #include "api/guard.h"

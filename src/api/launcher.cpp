@@ -1,4 +1,4 @@
-// fsccl_launcher(): what the launcher of this process says.
+// fsccl_launcher(): what the launcher of this process says about its job.
 #include <cstdlib>
 
 #include "api/guard.h"

@@ -1,6 +1,6 @@
 // Messages from one rank to another. The messages from rank a to rank b run on a communicator of
-// the two, which is made inside the caller's communicator when it is first used; a message is a
-// broadcast there. Messages of one direction therefore match in order, and are independent of other
+// these two ranks, which is made from the caller's communicator at its first use; there a message
+// is a broadcast. Messages of one direction therefore match in order, and are independent of other
 // directions, other peers and the collectives.
 #include "api/submit.h"
 #include "base/undo.h"

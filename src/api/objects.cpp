@@ -56,9 +56,10 @@ Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
   if (Ref<Communicator> comm = live_comm(handle)) [[likely]]
     return comm;
   FSCCL_ASSIGN(Ref<CommObject> object, object_of(comms, handle));
-  // The two loads pair with the stores in make() and make_later() (comm.cpp): who sees that the
-  // communicator is ready, or has failed, sees the communicator, or the error. `ready` also pairs
-  // with the stores of those who make it at once (comm.cpp, messages.cpp).
+  // The two loads pair with the stores in make() and make_later() (comm.cpp): a thread that sees
+  // that the communicator is ready, or has failed, also sees the communicator, or the error.
+  // `ready` also pairs with the stores in functions that make a communicator at once (comm.cpp,
+  // messages.cpp).
   if (Communicator* const comm = object->ready.load(std::memory_order_acquire)) [[likely]]
     return Ref<Communicator>(comm, std::move(object));
   if (object->failed.load(std::memory_order_acquire)) return Status(object->error);

@@ -30,7 +30,7 @@ struct CommObject {
 using CommTable = HandleTable<CommObject, HandleKind::comm, 16384>;
 using PoolTable = HandleTable<Pool, HandleKind::pool, 4096>;
 using UnitTable = HandleTable<Unit, HandleKind::unit, 65536>;
-// The tables outlive every thread that may look something up: nothing destroys them.
+// The tables are never destroyed, so they outlive every thread that may look up an object.
 extern constinit CommTable comms;
 extern constinit PoolTable pools;
 extern constinit UnitTable units;
@@ -41,7 +41,8 @@ uint64_t bits_of(Handle handle) {
   return reinterpret_cast<uint64_t>(handle);
 }
 
-// The communicator behind a handle if it is usable, without a word otherwise (comm_of says why).
+// Returns the communicator of a handle if it is usable, and null without an error otherwise
+// (comm_of() gives the error).
 inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
   if (forked()) [[unlikely]]
     return {};
@@ -54,8 +55,9 @@ inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
   return {object->ready.load(std::memory_order_acquire), std::move(found)};
 }
 
-// The object behind a handle, which lives as long as the reference, or the error for the caller.
-// A communicator that is still being created, or could not be, is an error (object_of() finds it).
+// Returns the object of a handle, which lives as long as the reference, or the error for the
+// caller. A communicator that is still being created, or whose creation failed, is an error
+// (object_of() returns it).
 Result<Ref<Communicator>> comm_of(fsccl_comm_t handle);
 inline Result<Ref<Pool>> pool_of(fsccl_pool_t handle) { return object_of(pools, handle); }
 inline Result<Ref<Unit>> unit_of(fsccl_unit_t handle) { return object_of(units, handle); }

@@ -10,7 +10,7 @@ using namespace fsccl;
 
 namespace {
 
-// Every rank must declare the same.
+// Every rank must declare the same values.
 Status compare(Pool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
   FSCCL_ASSIGN(const int odd, first_that_differs(comm, hash));

@@ -23,7 +23,7 @@ using SubscriberTable = HandleTable<publish::Subscriber, HandleKind::subscriber,
 constinit PublisherTable publishers;
 constinit SubscriberTable subscribers;
 
-// Returns the timeout in ms, 115 days at most: in nanoseconds it has to fit 64 bits.
+// Returns the timeout in ms, at most 115 days, because in nanoseconds it has to fit into 64 bits.
 int64_t timeout_of(int64_t given_ms) {
   return std::min<int64_t>(given_ms ? given_ms : config()->timeout_ms, 10'000'000'000);
 }
@@ -60,7 +60,7 @@ Result<Elements<fsccl_param_t>> params_of(const fsccl_param_t* params, size_t co
   return Elements<fsccl_param_t>::make(params, size, kParamSize, FSCCL_PARAM_INIT, "param_size");
 }
 
-// As published: what is not a float, and 16-bit floats, as they are.
+// Types other than floats, and 16-bit floats, are published unchanged.
 fsccl_dtype_t sent_as(fsccl_dtype_t stored, fsccl_dtype_t wire) {
   const bool converted = stored == FSCCL_FLOAT32 || stored == FSCCL_FLOAT64;
   return converted && wire != FSCCL_PUBLISH_EXACT ? wire : stored;

@@ -21,7 +21,8 @@ bool has_size_of_a_struct(const T& given) {
   return given.size >= sizeof(size_t) && given.size <= kMost && given.size % alignof(T) == 0;
 }
 
-// A config struct: the caller's fields over our defaults. `given` may be null.
+// Returns a config struct with the caller's fields over the library's defaults. `given` may be
+// null.
 template <class T>
 Status read_config(const T* given, const T& defaults, T* result) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -36,12 +37,12 @@ Status read_config(const T* given, const T& defaults, T* result) {
   return success();
 }
 
-// An array of structs without a size of their own, whose elements have the caller's size: `size`, 0
-// where the caller does not know of it, which is the size in release 0.1.
+// An array of structs that do not contain their size. The caller gives `size`, the size of an
+// element; 0 comes from a caller that does not know this field, and means the size in release 0.1.
 template <class T>
 class Elements {
  public:
-  // `defaults`: the fields that the caller's elements lack.
+  // `defaults` supplies the fields that the caller's elements lack.
   static Result<Elements> make(const T* first, size_t size, size_t size_in_0_1, const T& defaults,
                                const char* name) {
     if (!size) size = size_in_0_1;
@@ -66,8 +67,8 @@ class Elements {
   T defaults_;
 };
 
-// Checks that an output struct can be filled: it is there, and its size is valid. `name`: the
-// argument's name; `macro`: the macro that initialises it.
+// Checks that an output struct is given and that its size is valid. `name` is the argument's name,
+// `macro` the macro that initialises the struct.
 template <class T>
 Status check_output(const T* given, const char* name, const char* macro) {
   if (!given)
@@ -78,7 +79,7 @@ Status check_output(const T* given, const char* name, const char* macro) {
               given->size, macro);
 }
 
-// Writes the fields of `made` that the caller's struct has, and leaves the caller's size in it.
+// Writes the fields of `made` that the caller's struct has, and keeps the caller's size in it.
 template <class T>
 void fill_output(T* given, T made) {
   static_assert(std::is_trivially_copyable_v<T>);

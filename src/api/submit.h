@@ -1,13 +1,14 @@
-// How a call of the public header becomes an operation: on device memory, in a group, with a work,
-// or waited for.
+// How a call of the public header becomes an operation: it runs on device memory, joins a group,
+// gets a work, or is waited for.
 #pragma once
 #include "api/device_calls.h"
 #include "api/group.h"
 
 namespace fsccl {
 
-// Submits a call, a CollectiveCall or a ListCall, to `comm`, which `handle` names. Makes the work,
-// if one is wanted. An error leaves everything as it was: what may fail comes before the submit.
+// Submits a call, a CollectiveCall or a ListCall, to `comm`, which `handle` names. Makes the work
+// if one is wanted. An error changes nothing, because everything that may fail comes before the
+// submission.
 template <class Call>
 inline Status submit(Communicator& comm, fsccl_comm_t handle, const Call& call, void* stream,
                      fsccl_work_t* work, fsccl_status_t* state) {

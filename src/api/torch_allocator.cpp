@@ -1,6 +1,6 @@
 // The two functions that PyTorch's CUDAPluggableAllocator loads by name
-// (torch/csrc/cuda/CUDAPluggableAllocator.cpp). PyTorch asks with size 0 for empty tensors, and
-// never gives NULL back; what is NULL for another size a MemPool takes for out-of-memory.
+// (torch/csrc/cuda/CUDAPluggableAllocator.cpp). PyTorch asks for size 0 for empty tensors and never
+// frees NULL. A MemPool takes NULL for any other size as out of memory.
 #include <map>
 #include <mutex>
 
@@ -14,7 +14,7 @@
 namespace fsccl {
 namespace {
 
-// Outlives the threads and destructors that PyTorch frees in.
+// It outlives the threads and destructors in which PyTorch frees memory.
 struct Devices {
   std::mutex mutex;
   std::map<int, std::shared_ptr<MemorySource>> current;

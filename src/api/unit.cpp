@@ -42,7 +42,7 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   return success();
 }
 
-// The objects that a unit is made on. They live while the unit is made.
+// The objects that a unit is made on, which stay alive while the unit is being made.
 struct UnitBase {
   Ref<Communicator> shard_comm, replicate_comm;
   Ref<Pool> pool;
@@ -157,7 +157,7 @@ Result<std::unique_ptr<Unit>> make_unit(UnitSpec spec) {
   return unit;
 }
 
-// The work of an operation that a unit submitted on one of its communicators.
+// Sets *work, if wanted, to the operation that a unit submitted on one of its communicators.
 void give_work(const Submitted& submitted, fsccl_work_t* work) {
   if (work && submitted.engine)
     *work = make_work(comm_of_engine(submitted.engine), submitted.sequence);

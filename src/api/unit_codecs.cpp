@@ -30,7 +30,7 @@ Status check_delta(const fsccl_codec_t& codec, fsccl_dtype_t wire) {
               dtype_name(wire));
 }
 
-// Checks a block codec. Fields and flags must be 0 that its kind, or a reduction, does not have.
+// Checks a block codec. Fields and flags that its kind, or a reduction, does not have must be 0.
 Status check_blocks(const fsccl_codec_t& codec, const char* what, bool gathers) {
   const uint32_t flags = gathers ? 0 : FSCCL_CODEC_ERROR_FEEDBACK;
   if (codec.flags & ~flags)
@@ -86,7 +86,7 @@ CodecSpec spec_of(const fsccl_codec_t& codec, bool gathers) {
   return made;
 }
 
-// Copies the table of a custom codec, whose blocks must be shorter than they are without it.
+// Copies the table of a custom codec, whose encoded blocks must be shorter than the plain ones.
 Status read_custom(const fsccl_block_codec_t* given, fsccl_dtype_t wire, CodecSpec* spec) {
   auto made = CustomCodec::make(given, spec->block);
   if (!made.ok()) return fail(made.status().code(), "gather_codec: {}", made.status().text());

@@ -1,5 +1,5 @@
-// fsccl_work_*: a work is a name for an operation, made of numbers; there is nothing to allocate or
-// to leak.
+// fsccl_work_*: a work is a number that names an operation, so it needs no allocation and cannot
+// leak.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
@@ -35,7 +35,7 @@ Result<Awaited> awaited_by(fsccl_work_t work) {
   // messages.cpp).
   Communicator* const comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
   if (!comm) return fail(FSCCL_ERR_INVALID_HANDLE, "the communicator of this work was destroyed");
-  // The sequence number whose low half this is, among the last 2^32 submitted.
+  // Returns the sequence number with this low half, among the last 2^32 submitted.
   const uint64_t submitted = comm->engine().submitted();
   const uint64_t age =
       static_cast<uint32_t>(static_cast<uint32_t>(submitted) - static_cast<uint32_t>(bits));
