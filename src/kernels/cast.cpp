@@ -1,5 +1,5 @@
-// Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result
-// is rounded once. The variant says what else a cast does (variants.h).
+// Casts between the floating-point types load, convert and store groups of 16 elements. Every
+// result is rounded once. The variant says how a cast stores and fetches (variants.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cast.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fsccl {
 namespace HWY_NAMESPACE {
 
-// fp64 to fp32 so that a second rounding to 16 bits gives what a single rounding would: towards
-// zero, the last bit set if inexact.
+// Converts fp64 to fp32 towards zero and sets the last bit if the result is inexact, so that a
+// second rounding to 16 bits gives what a single rounding would.
 HWY_INLINE float round_to_odd(double value) {
   float result = static_cast<float>(value);
   uint32_t bits;

@@ -1,7 +1,7 @@
-// The instruction takes a word each cycle, but gives its result three cycles later: so three runs
-// of bytes are summed side by side, and joined. Sums are linear: what the state of one run becomes
-// behind the bytes of the next is a product with a matrix of bits, kept as a table for each byte of
-// the state.
+// The instruction can begin each cycle, but its result takes three cycles. Therefore the checksums
+// of three runs of bytes are computed side by side and then joined. Checksums are linear: the state
+// of one run, moved past the bytes of the next, is its product with a matrix of bits, which is kept
+// as a table for each byte of the state.
 #include "kernels/crc32c.h"
 
 #include <array>
@@ -31,7 +31,7 @@ constexpr uint32_t product(const Matrix& matrix, uint32_t state) {
   return sum;
 }
 
-// Maps a state to the state after so many bytes of zero; the number is a power of two.
+// Maps a state to the state after `bytes` zero bytes, a power of two.
 constexpr Table behind_zeros(size_t bytes) {
   Matrix matrix{};  // the map of one bit of zero
   matrix[0] = kPolynomial;
@@ -50,7 +50,7 @@ constexpr Table behind_zeros(size_t bytes) {
 
 constexpr Table kBehindLong = behind_zeros(kLongBytes), kBehindShort = behind_zeros(kShortBytes);
 
-// For eight bytes at once: entry [k] is of a byte that k others follow.
+// Tables for eight bytes at once: entry [k] is for a byte that k others follow.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_slices() {
   std::array<std::array<uint32_t, 256>, 8> slices{};
   const Table one = behind_zeros(1);

@@ -1,7 +1,7 @@
-// The front doors of kernels.h: they check what is supported and follow a pointer into the table of
+// The functions of kernels.h. They check what is supported and follow a pointer into the table of
 // the instruction set, with the variant that was chosen for the pass. The tables are built once, on
-// the first call of the process; a choice never changes after it is published, and is never freed,
-// for a kernel may run by it.
+// the first call of the process. A choice never changes after it is published, and is never freed,
+// because a kernel may be running with it.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -67,8 +67,8 @@ KernelTable build_table(int64_t target) {
   return table;
 }
 
-// The tables of every instruction set that this machine has, the best one first: a lower bit is
-// better. They are not on the heap: a first call may come where memory is short.
+// The tables of every instruction set that this machine has, the best one first (a lower bit is
+// better). They are not on the heap, because a first call may come when memory is short.
 struct Tables {
   static constexpr size_t kMost = 8;
   std::array<KernelTable, kMost> all;
@@ -108,8 +108,8 @@ const Kernels& default_ways() {
   return ways;
 }
 
-// Choices that were made already are found again, so that they do not grow in number. Where there
-// is no memory for another one, it is the default.
+// Finds a choice that was made before, so that their number does not grow. If there is no memory
+// for a new one, the default is returned.
 const Kernels& kernels_of(const KernelChoice& choice, size_t best) {
   static std::mutex mutex;
   static const Kernels* all = &default_ways();
@@ -124,7 +124,8 @@ const Kernels& kernels_of(const KernelChoice& choice, size_t best) {
 
 [[gnu::cold, gnu::noinline]] const Kernels& first_use() {
   const Kernels* none = nullptr;
-  // The exchange pairs with the loads here and in kernels(): who sees the table sees its contents.
+  // The exchange pairs with the loads here and in kernels(): a thread that sees the table sees its
+  // contents.
   current.compare_exchange_strong(none, &default_ways(), std::memory_order_acq_rel);
   return *current.load(std::memory_order_acquire);
 }

@@ -24,7 +24,8 @@ enum class Stores : uint8_t { cached, streaming, unfenced };
 
 // In copies and casts the two ranges must not overlap.
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
-// Behind unfenced copies of this thread, before anybody is told of them.
+// Orders the unfenced copies of this thread before its later stores, so a flag may then publish
+// their data.
 void fence_stores();
 // Returns whether memcpy, or the system, could take twenty times as long because of where the two
 // ranges lie. copy_bytes() does not.
@@ -94,7 +95,7 @@ struct Quotient {
   }
   constexpr bool divides() const { return divisor != A{1}; }
 };
-// In which type floats are accumulated.
+// Returns the type in which floats are accumulated.
 constexpr fsccl_dtype_t accumulator_of(fsccl_dtype_t from, fsccl_dtype_t to) {
   return from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64 ? FSCCL_FLOAT64 : FSCCL_FLOAT32;
 }

@@ -59,7 +59,7 @@ std::optional<Race> race(Pass pass, std::span<const Chosen> contenders, size_t s
   for (size_t repeat = 0; repeat < kRepeats; repeat++) {
     for (auto& of_one : taken) of_one.clear();
     for (size_t i = 0; i < samples; i++) {
-      // Each begins a round in turn: nobody always comes behind the same one.
+      // The contenders take turns in beginning a round, so none always follows the same one.
       for (size_t k = 0; k < contenders.size(); k++) {
         if (out_of_time()) return std::nullopt;
         const size_t who = (k + i) % contenders.size();

@@ -1,6 +1,6 @@
-// Variants of a pass race against its default: samples in turn, in three repeats. A variant wins
-// only if it is faster than the default by more than 3 % in each of the three, so that noise
-// decides for the default; of several such, the fastest.
+// Variants of a pass race against its default: samples are taken in turn, in three repeats. A
+// variant wins only if it is faster than the default by more than 3 % in each repeat, so that noise
+// favours the default. If several are, the fastest one wins.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -34,8 +34,8 @@ size_t winner_of(std::span<const Heat> heats);
 // Takes one sample of a pass by a variant: ns for each KiB read and written.
 using Sample = std::function<double(Pass, Chosen)>;
 
-// Races `contenders`, the default first, with so many samples of each in each repeat; the lower
-// quartile stands for a repeat. Nothing where `out_of_time()` says so before the end.
+// Races `contenders`, the default first, with `samples` samples of each in each repeat; the lower
+// quartile stands for a repeat. Returns nothing if `out_of_time()` becomes true before the end.
 std::optional<Race> race(Pass pass, std::span<const Chosen> contenders, size_t samples,
                          const Sample& sample, const std::function<bool()>& out_of_time);
 

@@ -1,10 +1,9 @@
 // The results of a race on this processor, kept for later starts (base/kept_file.h):
 //   {"fsccl_kernels": 1, "processor": "..", "microcode": "..", "library": "0.1.0",
 //    "by": "probes", "races": {"copy_past": {"nt@avx3": [19.1, 19.3, 19.0], ..}, ..}}
-// The times are ns for each KiB read and written, of each repeat; the choice follows from them
-// (winner_of()). The file is not trusted: what is not of this machine, not of this user or not in
-// this form is as good as no file, and anything else can only choose among variants that give the
-// same bits.
+// The times are ns for each KiB read and written, one for each repeat; the choice follows from them
+// (winner_of()). The file is not trusted: a file of another machine or another user, or in another
+// form, is ignored, and any other file can only choose among variants that give the same bits.
 #pragma once
 #include <string>
 #include <vector>
@@ -36,7 +35,7 @@ std::string to_json(const RaceRecord& record);
 Result<RaceRecord> parse_races(const std::string& text, const std::string& source);
 
 std::string race_file_path(const RaceKey& key);  // empty where nothing can be kept
-// Only races of exactly this key.
+// Accepts only races of exactly this key.
 Result<RaceRecord> load_races(const std::string& path, const RaceKey& key);
 Status save_races(const std::string& path, const RaceRecord& record);
 

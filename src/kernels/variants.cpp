@@ -43,8 +43,8 @@ constexpr std::array kRows{
     variants::Row{"write_back", {Store::write_back}, bits({Pass::copy_past})},
 };
 
-// Processors without the instruction of `demote` take it as one that does nothing; that of
-// `write_back` is not allowed there.
+// Processors without the instruction of `demote` execute it as a no-op. They must not execute that
+// of `write_back`.
 bool can_write_back() {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -65,7 +65,8 @@ bool runs_here(const Variant& variant) {
 
 bool with_instructions(const Variant& variant) { return variant.body == Body::lines; }
 
-// Beside the best instruction set, AVX2 where that is AVX-512: some processors slow down for it.
+// The contenders are the best instruction set, and AVX2 if the best is AVX-512, for which some
+// processors slow down.
 bool contends(size_t set) {
   return set == 0 || instruction_sets()[set] == std::string_view("avx2");
 }

@@ -60,7 +60,7 @@ std::span<const char* const> instruction_sets();
 // default.
 std::vector<Chosen> usable_variants(Pass pass);
 bool usable(Pass pass, Chosen chosen);
-// The variants that hold up best where nothing was measured.
+// Returns the variants that do best overall if nothing was measured.
 KernelChoice default_kernels();
 
 // "nt*4+16K@avx3": stores, pages side by side if more than one, bytes fetched ahead if any,
@@ -69,8 +69,8 @@ std::string variant_name(Chosen chosen);
 std::optional<Chosen> find_variant(Pass pass, std::string_view name);
 std::optional<Pass> find_pass(std::string_view name);
 
-// Every later call of this process takes these variants; what is not usable here becomes the
-// default. By any thread at any time.
+// Makes every later call of this process take these variants; the default replaces variants that
+// are not usable here. Any thread may call it at any time.
 void use_kernels(const KernelChoice& choice);
 KernelChoice kernels_in_use();
 

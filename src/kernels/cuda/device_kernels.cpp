@@ -46,16 +46,16 @@ class ReduceTable {
   uint32_t tile_count = 0, sources = 0;
 };
 
-// Brought onto the device now: left to the first launch, that may wait for all that streams have to
-// do, and so for a peer that waits for what the launch stands before.
+// Loads the function onto the device now. If this were left to the first launch, loading might wait
+// for all work on streams, and so for a peer that waits for work behind the launch.
 Status DeviceKernels::find(const char* name, CUfunction& function) const {
   const Driver& driver = device_.driver();
   FSCCL_TRY(device_.check(name, driver.cuModuleGetFunction(&function, module_, name)));
   return driver.cuFuncLoad ? device_.check("cuFuncLoad", driver.cuFuncLoad(function)) : success();
 }
 
-// The driver is asked about this GPU: without a norm blocks have fewer threads, and more of them
-// may fit. Without its answer as many blocks are taken as are known to fit.
+// Asks the driver how many blocks fit on this GPU. Without a norm blocks have fewer threads, so
+// more of them may fit. If the driver does not answer, the number is one that is known to fit.
 uint32_t DeviceKernels::blocks_at_once(CUfunction function, uint32_t threads) const {
   const Driver& driver = device_.driver();
   int blocks = 0;
@@ -117,8 +117,8 @@ Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
   return kernels;
 }
 
-// On a stream of its own: the legacy one would wait for others, and cannot be used while one is
-// captured.
+// This uses a stream of its own, because the legacy stream would wait for others and cannot be used
+// while one is captured.
 Status DeviceKernels::upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const {
   const Driver& driver = device_.driver();
   FSCCL_TRY(device_.check("cuMemcpyAsync",

@@ -3,9 +3,9 @@
 // (kernels.h), and so is the norm: the same accumulators, the same roundings, no fused
 // multiply-add, no flush to zero, the same blocks of kNormBlock elements.
 //
-// A table of pieces is made once, when a unit is; it lies in device memory, and a launch takes it
-// with the addresses that change from step to step. Launches are put on a stream and return at
-// once.
+// A table of pieces is made once, together with a unit, and lies in device memory. A launch
+// receives the table and the addresses that change from step to step. Launches are put on a stream
+// and return at once.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,8 +17,8 @@
 
 namespace fsccl::cuda {
 
-// dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any
-// alignment to the element.
+// dst = src converted. The types are any pair that kernels.h casts, or equal dtypes of any kind (a
+// copy). Addresses need only the alignment of the element.
 struct CastRange {
   CUdeviceptr source = 0;    // an address, or an offset where CastBase says so
   uint64_t destination = 0;  // an address, or an offset where CastBase says so
@@ -56,11 +56,11 @@ class ReduceTable;  // pieces in device memory, and the scratch of the norm
 // A table must outlive what was launched with it.
 class DeviceKernels {
  public:
-  // Loaded once for each device. FSCCL_ERR_NOT_AVAILABLE: the library was built without nvcc, or
-  // for no such GPU. Any thread.
+  // Returns the kernels of a device, which are loaded once. Returns FSCCL_ERR_NOT_AVAILABLE if the
+  // library was built without nvcc, or not for this GPU. Any thread may call it.
   static Result<const DeviceKernels*> of(const Device& device);
 
-  // Upload the pieces and wait for that, but for nothing else on the device.
+  // Uploads the pieces and waits for the upload, but for nothing else on the device.
   Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastRange>& pieces,
                                                       CastBase base) const;
   // Sources' base is `source_base`, destinations' `destination_base`; what the table has as
@@ -68,11 +68,12 @@ class DeviceKernels {
   Status cast(const CastTable& table, CUdeviceptr source_base, CUdeviceptr destination_base,
               CUstream stream) const;
 
-  // Pieces of fp16, bf16, fp32 and fp64. Integers are not gradients: FSCCL_ERR_NOT_AVAILABLE.
+  // Takes pieces of fp16, bf16, fp32 and fp64. Integers give FSCCL_ERR_NOT_AVAILABLE, because they
+  // are not gradients.
   Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReduceRange>& pieces,
                                                           int sources) const;
-  // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or
-  // memory for a DeviceNorm, of the device or registered, which is written. One launch of a table
+  // `bases` are those of the sources, as many as the table was made for; they are copied. `norm` is
+  // null, or memory for a DeviceNorm that the device can write. A table must not be in two launches
   // at a time.
   Status reduce(const ReduceTable& table, const CUdeviceptr* bases, const ReduceEpilogue& epilogue,
                 CUdeviceptr norm, CUstream stream) const;

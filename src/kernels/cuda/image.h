@@ -1,5 +1,5 @@
-// The kernels as they were compiled, for all GPUs at once: a fat binary, in the library as bytes.
-// embed.py writes the source.
+// The compiled kernels for all GPUs: a fat binary, embedded in the library as bytes. embed.py
+// writes the source.
 #pragma once
 #include <cstddef>
 

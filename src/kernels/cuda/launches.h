@@ -1,5 +1,5 @@
-// The arguments of the kernels. The host fills them and the kernels read them, whichever compiler
-// makes the kernels.
+// The arguments of the kernels. The host fills them in and the kernels read them, even if different
+// compilers compile the two.
 #pragma once
 #include <cstdint>
 
@@ -15,8 +15,9 @@ struct Range {
   uint32_t from, to;  // Element; kBytes only both
 };
 
-// The unit of a block's work: part `index` of a piece. A list of tiles, not a search, says whose
-// turn it is: many small pieces are dealt to blocks as a large one's parts are.
+// A tile is the unit of a block's work: part `index` of a piece. Blocks follow a list of tiles
+// instead of searching for their work, so many small pieces are dealt out like the parts of a large
+// one.
 struct Tile {
   uint32_t piece, index;
 };
@@ -36,11 +37,11 @@ struct CastLaunch {
   uint32_t tile_count;
 };
 
-// So many bases lie in the launch itself; more are put into device memory before it.
+// A launch holds this many bases itself; more are put into device memory before it.
 inline constexpr uint32_t kBasesInside = 64, kBasesPut = 480;
 
-// A tile's sum of squares on its way to the block that adds them: a double that is not negative,
-// its sign bit set when an element was not finite. This one means: not there yet.
+// A tile's sum of squares on its way to the block that adds them up: a double that is not negative,
+// with its sign bit set if an element was not finite. kNoSum means that the sum is not there yet.
 inline constexpr uint64_t kNoSum = ~uint64_t{0};
 
 struct ReduceLaunch {

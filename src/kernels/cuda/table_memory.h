@@ -1,6 +1,7 @@
-// Device memory for tables. Memory of a table that is gone is kept for the next one: freeing memory
-// waits until the whole device is idle, and a stream of this process may wait for a peer that waits
-// for work behind the call. No more is kept than was in use at once, and a program that moves its
+// Device memory for tables. The memory of a destroyed table is kept for the next one, because
+// freeing memory waits until the whole device is idle, and a stream of this process may wait for a
+// peer that waits for work behind the call. No more is kept than was in use at once, so a program
+// that moves its gradients every step does not allocate from the driver each time.
 // gradients every step asks the driver for nothing.
 #pragma once
 #include <cstddef>
@@ -17,7 +18,8 @@ class TableMemory {
   explicit TableMemory(const Device& device) : device_(device) {}
   TableMemory(const TableMemory&) = delete;
 
-  // Given back with this: then nothing that was launched may use it any more.
+  // Memory of a table, which the destructor gives back. By then no launched work may use it any
+  // more.
   class Bytes {
    public:
     Bytes(TableMemory& from, CUdeviceptr begin, size_t bytes)
@@ -36,7 +38,7 @@ class TableMemory {
     const CUdeviceptr begin_;
     const size_t bytes_;
   };
-  // At least so many. The caller holds a Current. Any thread.
+  // Returns at least `bytes` bytes. Any thread may call it; the caller holds a Current.
   Result<std::unique_ptr<Bytes>> take(size_t bytes);
 
  private:
