@@ -1,10 +1,10 @@
-// Zones of a pattern before and behind each block, and contents that no computation survives
-// unnoticed:
+// This adaptor puts zones of a pattern before and behind each block, and fills blocks with contents
+// that make the result of a computation on them visibly wrong:
 //
 //   | zone, 64 bytes and up to the alignment | block | zone, 64 bytes |
 //
-// The table of blocks lies apart from the blocks, so that a program that writes beyond a block
-// cannot overwrite what the guard knows of it.
+// The table of blocks lies apart from the blocks, so a program that writes beyond a block does not
+// overwrite the guard's records.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -19,7 +19,7 @@ constexpr uint64_t kZone = 64;
 constexpr unsigned char kPattern = 0xFD;
 constexpr unsigned char kPoison = 0xFF;  // a NaN in every floating-point type
 
-// The first and last byte of a zone that were changed; false: none.
+// Finds the first and the last byte of a zone that were changed. Returns false if there are none.
 bool damage(const unsigned char* zone, uint64_t bytes, uint64_t* first, uint64_t* last) {
   bool found = false;
   for (uint64_t i = 0; i < bytes; i++) {

@@ -1,5 +1,5 @@
-// At most so many bytes out at once. The count is taken before upstream is asked, so threads cannot
-// pass the limit together.
+// This adaptor limits how many bytes are out at once. It counts a request before it asks upstream,
+// so several threads cannot exceed the limit together.
 #include <atomic>
 
 #include "allocators/adaptors/adaptors.h"

@@ -1,4 +1,5 @@
-// Writes down what passes, each line at once: it is there when the program dies of what comes next.
+// This adaptor logs each call, and writes each line at once, so the line exists if the program
+// crashes right after the call.
 #include <chrono>
 #include <mutex>
 

@@ -1,13 +1,14 @@
-// A source of memory, as everything inside sees it, and what adaptors over one share. The C form is
-// fsccl_allocator_t (fsccl/allocator.h): outside_source.h makes this of it, api/allocators.cpp that
-// of this.
+// A source of memory as the library sees it, and what adaptors share. The form in C is
+// fsccl_allocator_t (fsccl/allocator.h): outside_source.h makes a source of such a table, and
+// api/allocators.cpp makes a table of a source.
 //
 //   adaptor -> adaptor -> end
 //
-// A pool's growth goes down its stack too, so that adaptors see and may refuse it; but what answers
-// it at the end is the pool's own arena, whose ranges have their places (MemoryRequest::growth).
+// The growth of a pool goes down its stack too, so that adaptors see it and may refuse it. At the
+// end of the stack the pool's own arena carries it out, because its ranges have fixed places
+// (MemoryRequest::growth).
 //
-// Thread rules: all functions from any thread.
+// Thread rules: any thread may call any function.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -48,13 +49,13 @@ class MemorySource {
  public:
   virtual ~MemorySource() = default;
   virtual Result<void*> allocate(const MemoryRequest& request) = 0;
-  // `request`: bytes and growth as they were in allocate(). A pool gives a growth back in parts,
-  // whole pages each.
+  // `request` holds the bytes and the growth that allocate() received. A pool gives a growth back
+  // in parts of whole pages.
   virtual Status deallocate(void* pointer, const MemoryRequest& request) = 0;
   virtual Result<SharedMemory> share(void* pointer) = 0;
   virtual fsccl_memory_t memory() const = 0;
   virtual int device() const { return 0; }
-  // The end of the stack; an error when the stack cannot be that of a pool.
+  // Returns the end of the stack, or an error if the stack cannot be that of a pool.
   virtual Result<EndSource*> end() = 0;
 };
 

@@ -1,6 +1,6 @@
-// A source of somebody else's, given as a table of functions (fsccl/allocator.h). The table is
-// copied, and neither it nor what its functions answer is trusted: each answer is checked before
-// anybody uses it.
+// A source that the program provides as a table of functions (fsccl/allocator.h). The table is
+// copied. Neither the table nor the results of its functions are trusted: each result is checked
+// before it is used.
 #pragma once
 #include <memory>
 
@@ -9,8 +9,8 @@
 
 namespace fsccl {
 
-// The table of this library's version of a table of any version, checked. Missing functions that
-// may be missing are null.
+// Checks a table of any version and returns it as a table of this version. Optional functions that
+// it lacks are null.
 Result<fsccl_allocator_t> read_table(const fsccl_allocator_t* given);
 
 // from read_table()

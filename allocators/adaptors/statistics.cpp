@@ -1,4 +1,4 @@
-// Counts what passes. The figures of one reading belong together.
+// This adaptor counts calls and bytes. All figures of one reading are of the same moment.
 #include <algorithm>
 #include <mutex>
 

@@ -113,7 +113,7 @@ Status DeviceArena::grow(uint64_t bytes) {
   return append({handle, whole, properties_.requestedHandleTypes});
 }
 
-// Takes the handle, also when it fails.
+// Takes ownership of the handle, even if it fails.
 Status DeviceArena::append(Segment segment) {
   const cuda::Driver& driver = device_->driver();
   const cuda::CUdeviceptr begin = base_ + bytes_;

@@ -5,7 +5,7 @@
 // as a fabric handle where hosts share one; who imports it maps it at the same offset of a range of
 // its own.
 //
-// Thread rules: one thread at a time. A child of fork() has no use of it.
+// Thread rules: one thread at a time may call. A child of fork() cannot use an arena.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -35,8 +35,8 @@ class DeviceArena {
   // Adds a segment behind the last. An error changes nothing.
   Status grow(uint64_t bytes);
   Result<Fd> export_segment(size_t index) const;
-  // The same for processes of other hosts of one NVLink domain. FSCCL_ERR_NOT_AVAILABLE: this host
-  // is in none.
+  // Exports a segment for processes of other hosts in the same NVLink domain. Returns
+  // FSCCL_ERR_NOT_AVAILABLE if this host is in none.
   Result<cuda::CUmemFabricHandle> export_to_fabric(size_t index) const;
   uint64_t segment_bytes(size_t index) const { return segments_[index].bytes; }
   // Adds a segment of another process behind the last. `bytes` is the size that its owner named,
