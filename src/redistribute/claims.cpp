@@ -9,7 +9,8 @@
 namespace fsccl {
 namespace {
 
-// The same on every rank.
+// Checks that the claims fit each other and `plan`. All ranks have the same claims, so the result
+// is the same on every rank.
 Status compare(const std::vector<RedistributionClaim>& claims, const Redistribution& plan) {
   for (size_t rank = 1; rank < claims.size(); rank++) {
     const auto differ = [&](uint64_t RedistributionClaim::* hash) {
@@ -48,8 +49,9 @@ std::string elements_of(const Redistribution& plan, const RedistributionRequest&
   return params.size() > 1 ? fmt::format("{}, and of {} more", text, params.size() - 1) : text;
 }
 
-// The newest version of which all is there; shards of others are no longer held. Else what is
-// missing: of the version that lacks least, the newest of these.
+// Returns the newest version of which every shard is held, and counts only the holders of that
+// version as such in `plan`. If no version is complete, the error says what is missing of the
+// version that lacks the fewest shards, or of the newest of these.
 Result<uint64_t> choose_version(Redistribution* plan, const RedistributionRequest& request,
                                 const std::vector<RedistributionClaim>& claims) {
   std::set<uint64_t, std::greater<>> versions;
@@ -77,7 +79,7 @@ Result<uint64_t> choose_version(Redistribution* plan, const RedistributionReques
               others);
 }
 
-// The bytes of all buffers; no flow is longer.
+// Returns the bytes of all buffers, which is the most that a flow can have.
 uint64_t all_bytes(const Redistribution& plan) {
   uint64_t all = 0;
   for (const Redistribution::Buffer& buffer : plan.buffers)

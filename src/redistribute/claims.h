@@ -1,6 +1,6 @@
-// The claims that ranks exchange before state is dealt out anew, and the terms that all of them
-// conclude from these, alike. Claims and terms come from other ranks: nothing in them is believed
-// that would lead beyond this rank's memory, or to rounds without end.
+// The claims and terms that ranks exchange before state is dealt out anew, and what all ranks
+// conclude from them alike. Claims and terms come from other ranks, so they are checked: no value
+// can make this rank access memory beyond its own or run rounds without end.
 #pragma once
 #include <vector>
 
@@ -15,23 +15,25 @@ struct RedistributionClaim {
   int32_t holds = -1, takes = -1;
 };
 RedistributionClaim claim_of(const RedistributionRequest& request);
-// The version that is dealt out, by the claims of all ranks and the hosts that they are on: `plan`
-// then has its members.
+// Returns the version of the state that is dealt out. `claims` and `hosts` have one entry for each
+// rank. Fills in the members of `plan`.
 Result<uint64_t> agreed_version(const std::vector<RedistributionClaim>& claims,
                                 const std::vector<uint64_t>& hosts,
                                 const RedistributionRequest& request, Redistribution* plan);
 
-// How bytes go: in each round at most `part` of them from one rank to another, until `longest` have
-// gone.
+// The proposal of one rank for the rounds in which bytes are moved.
 struct RedistributionTerms {
-  // bytes of a flow in each round, and in all: a rank proposes what it can, and its longest flow
+  // `part`: the most bytes of a flow that this rank can move in a round. `longest`: the bytes of
+  // the longest flow that this rank sends.
   uint64_t part = 0, longest = 0;
 };
 inline constexpr uint64_t kLeastPart = 64;
+// In each round at most `part` bytes go from one rank to another, until `longest` bytes have gone.
 struct RedistributionRounds {
   uint64_t part = kLeastPart, longest = 0;
 };
-// By the terms of all ranks.
+// Returns the rounds that follow from the terms of all ranks: the smallest part and the longest
+// flow. Fails if a rank's terms are impossible under `plan`.
 Result<RedistributionRounds> agreed_rounds(const std::vector<RedistributionTerms>& terms,
                                            const Redistribution& plan);
 

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int kMostShards = 1 << 20;
 
-// Blocks matter to the ragged layout alone. Where they do not change the order of elements, other
-// layouts can do without them.
+// Makes one of the two layouts. Only the ragged layout keeps blocks. Another layout ignores blocks
+// of whole rows, which leave the order of elements as it is; blocks of fewer columns than a row
+// change that order and are refused unless both layouts are ragged.
 Result<Layout> layout_of(const fsccl_sharding_t& sharding, const char* which,
                          const RedistributionRequest& request, bool both_ragged) {
   if (sharding.ranks < 1 || sharding.ranks > kMostShards || sharding.rank < FSCCL_NO_SHARD ||

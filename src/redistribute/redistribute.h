@@ -1,7 +1,7 @@
-// State of training is dealt out anew, in memory: from the shards that the ranks of a communicator
-// hold to those that they are to hold (redistribution.h works out all flows of bytes). The ranks
-// first say what they have and want, and all come to the same answer whether that is enough; then
-// bytes go in rounds, through memory of a fixed size.
+// Deals out the state of training anew, in memory: from the shards that the ranks of a communicator
+// hold to the shards that they are to hold (redistribution.h works out all flows of bytes). The
+// ranks first exchange what they hold and want, and all conclude alike whether every shard is
+// there. Then the bytes go in rounds, through memory of a limited size.
 #pragma once
 #include <string>
 #include <vector>
@@ -21,8 +21,8 @@ struct RedistributionRequest {
   uint64_t limit_bytes = 0;
 };
 
-// Collective, blocking. `request`: or why this rank cannot take part, which the others are told.
-// The version that was dealt out.
+// Returns the version that was dealt out. Collective and blocking. If `request` is an error, this
+// rank cannot take part; the call then fails on all ranks, and the others are told why.
 Result<uint64_t> redistribute(Communicator& comm, Result<RedistributionRequest> request);
 
 }  // namespace fsccl

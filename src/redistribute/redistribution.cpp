@@ -5,7 +5,7 @@
 namespace fsccl {
 namespace {
 
-// Bytes begin .. end of the runs, taken end to end.
+// Returns the runs of the bytes from `begin` up to `end`, counted over all runs end to end.
 std::vector<Redistribution::Run> cut(const std::vector<Redistribution::Run>& runs, uint64_t begin,
                                      uint64_t end) {
   std::vector<Redistribution::Run> part;
@@ -21,7 +21,7 @@ std::vector<Redistribution::Run> cut(const std::vector<Redistribution::Run>& run
 
 }  // namespace
 
-// The bytes of an old shard that `taker` is to hold.
+// Returns the bytes of an old shard that belong to the new shard of `taker`.
 std::vector<Redistribution::Run> Redistribution::needed(int shard, int taker) const {
   std::vector<Run> runs;
   for (size_t k = 0; k < buffers.size(); k++) {

@@ -14,14 +14,14 @@ namespace {
 
 constexpr uint64_t kUsualLimit = uint64_t{64} << 20;
 
-// Bytes from one rank to another, in the order of their runs.
+// The bytes that go from one rank to another, in the order of their runs, and how far they are.
 class Flow {
  public:
   explicit Flow(std::vector<Redistribution::Run> runs) : runs_(std::move(runs)) {
     for (const Redistribution::Run& run : runs_) left_ += run.bytes;
   }
   uint64_t left() const { return left_; }
-  // The next `bytes` of them: copy(run, how far in it, how many).
+  // Passes the next `bytes` of the flow: calls copy(run, offset in the run, bytes) for each part.
   template <class Copy>
   void pass(uint64_t bytes, Copy&& copy) {
     left_ -= bytes;
@@ -41,7 +41,8 @@ class Flow {
   size_t next_ = 0;
 };
 
-// One side of a round: what is in its memory for each rank, end to end.
+// The sending or the receiving side of a round. Its memory holds the parts for all ranks, end to
+// end.
 struct Side {
   std::vector<Flow> flows;
   std::unique_ptr<std::byte[]> memory;
@@ -103,8 +104,8 @@ class Rounds {
     return static_cast<std::byte*>(buffers_[run.buffer].to) + run.to;
   }
 
-  // How much goes to one rank in a round, and how many rounds there are; and that all have memory
-  // for them.
+  // Agrees with all ranks on the bytes that go to one rank in a round and on the number of rounds,
+  // and makes sure that every rank has memory for a round.
   Status agree() {
     const uint64_t peers = std::max({out_.peers(), in_.peers(), uint64_t{1}});
     RedistributionTerms mine{

@@ -1,6 +1,7 @@
-// The bytes of a redistribution, moved between the ranks in rounds. In each round every rank hands
-// at most so much to each other, all the same, that what it sends and receives fits its memory for
-// it: the next bytes of a flow, whose order both ends know (redistribution.h).
+// Moves the bytes of a redistribution between the ranks in rounds. In each round a rank sends each
+// other rank the next bytes of the flow between them, whose order both ends know
+// (redistribution.h). The most bytes of a flow in a round are the same for all ranks, and few
+// enough that what a rank sends and receives in a round fits the memory that it has for this.
 #pragma once
 #include <vector>
 
@@ -10,8 +11,9 @@
 
 namespace fsccl {
 
-// Collective, blocking. `buffers` are those of `plan`, with this rank's addresses. limit_bytes: 0:
-// 64 MiB. Ranks may differ in it.
+// Collective and blocking. `buffers` are the buffers of `plan`, with this rank's addresses.
+// `limit_bytes` limits the memory for the exchange; 0 stands for 64 MiB, and ranks may give
+// different limits.
 Status move_in_rounds(Communicator& comm, const Redistribution& plan,
                       const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes);
 
