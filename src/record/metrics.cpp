@@ -80,7 +80,7 @@ constexpr Failure kFailures[] = {
 };
 std::atomic<uint64_t> failures[std::size(kFailures)];
 
-// Outlives every thread that may ask.
+// The sources outlive every thread that may ask for the text.
 struct Sources {
   std::mutex mutex;
   std::vector<const MetricsSource*> living;

@@ -1,6 +1,6 @@
-// The numbers of this process as OpenMetrics 1.0 text: what each family is called and means stands
-// in one table (metrics.cpp), what the samples are is told by sources, which objects have while
-// they live. Labels hold names, ranks and links, never contents.
+// The numbers of this process as OpenMetrics 1.0 text. One table (metrics.cpp) gives the name and
+// meaning of each family. The samples come from sources, which objects have while they live. Labels
+// hold names, ranks and links, never contents.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace fsccl {
 
-// In the order of the text, and of the table.
+// The families, in the order of the text and of the table.
 enum class Metric : uint8_t {
   build,
   failures,
@@ -52,7 +52,7 @@ enum class Metric : uint8_t {
 class MetricSamples {
  public:
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
-  // name="value",...; any text can be a value.
+  // Returns name="value",... Any text can be a value.
   static std::string labels(Labels labels);
 
   void add(Metric metric, std::string_view labels, uint64_t value);
@@ -65,8 +65,9 @@ class MetricSamples {
   std::array<std::string, static_cast<size_t>(Metric::count_)> families_;
 };
 
-// While it lives, its object's samples are part of the text. `tell` is called by any thread, under
-// a lock that is taken for nothing else but to make and end sources; `id` is of this source alone.
+// While a source lives, the samples of its object are part of the text. Any thread may call `tell`.
+// It is called under the lock that is also taken to make and end sources, and for nothing else.
+// No other source has the same `id`.
 class MetricsSource {
  public:
   using Tell = std::function<void(MetricSamples& samples, std::string_view id)>;
@@ -80,10 +81,10 @@ class MetricsSource {
   const std::string id_;
 };
 
-// A communicator of this process has failed.
+// Counts the failure of a communicator of this process.
 void count_failure(fsccl_status_t code);
 
-// Returns the text of all sources. *objects says whether there were any. Any thread.
+// Returns the text of all sources. *objects says whether there were any. Any thread may call this.
 std::string metrics_text(bool* objects = nullptr);
 
 }  // namespace fsccl

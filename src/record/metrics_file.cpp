@@ -34,12 +34,13 @@ std::string path_of(const std::string& pattern, int rank) {
 
 }  // namespace
 
-// Outlives the exit of the process, at which it is used last.
+// The shared state is used last while the process exits, so it is never destroyed.
 struct MetricsFile::Shared {
-  std::mutex mutex;  // also of each write: a later one has the later numbers
+  std::mutex mutex;  // also held during a write, so that a later write has the later numbers
   std::vector<MetricsFile*> living;
   bool at_exit = false;
-  // the last ones are written: the service thread, which ends anywhere now, would leave half a file
+  // True after the writes at exit. The service thread may now end at any point, so it must not
+  // begin to write a file.
   bool over = false;
 };
 
@@ -84,7 +85,7 @@ void MetricsFile::write() {
   if (!shared().over) write_whole();
 }
 
-// With the lock. Once all objects have gone, the last numbers that they had stay.
+// The caller holds the lock. After all objects have ended, the file keeps their last numbers.
 void MetricsFile::write_whole() {
   bool objects = false;
   const std::string text = metrics_text(&objects);
@@ -100,7 +101,8 @@ void MetricsFile::write_whole() {
               status.text());
 }
 
-// At the exit of a process that still has communicators. A child after fork has none.
+// Runs at the exit of the process, which may still have communicators. The child of a fork has
+// none, so it writes nothing.
 void MetricsFile::write_all() {
   if (forked()) return;
   const std::lock_guard lock(shared().mutex);

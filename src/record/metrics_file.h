@@ -1,6 +1,7 @@
-// FSCCL_METRICS_FILE: the text of metrics.h in a file, whole at any moment, written anew by the
-// service thread every FSCCL_METRICS_MS, when an object whose numbers it holds ends, and when the
-// process exits. Whoever may not write there is told so once, and goes on.
+// Writes the text of metrics.h to the file that FSCCL_METRICS_FILE names. The service thread writes
+// the file anew every FSCCL_METRICS_MS. It is also written when an object whose numbers it holds
+// ends, and when the process exits. The file is whole at any moment. If it cannot be written, a
+// warning says so once, and the process goes on.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +12,7 @@ namespace fsccl {
 
 class MetricsFile {
  public:
-  // Null where none is asked for. `rank`: of the job.
+  // Returns null if FSCCL_METRICS_FILE is not set. `rank` is this process's rank in the job.
   static std::unique_ptr<MetricsFile> create(const Config& settings, int rank);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
@@ -24,12 +25,12 @@ class MetricsFile {
   void write_whole();
   static void write_all();
 
-  struct Shared;  // by all of the process
+  struct Shared;  // shared by all metrics files of the process
   static Shared& shared();
 
   const std::string path_;
   const int64_t period_ns_;
-  int64_t next_ns_ = 0;  // the service thread's
+  int64_t next_ns_ = 0;  // used by the service thread only
   bool written_ = false, complained_ = false;
   int hook_ = -1;
 };

@@ -41,8 +41,8 @@ void copy_text(char (&to)[N], const std::string& from) {
   std::memcpy(to, from.data(), std::min(from.size(), N - 1));
 }
 
-// A new file of the user's own: what lies there under the name already is another run's, or
-// somebody's trap.
+// Makes a new file that only the user can read. An existing file or link of this name is refused:
+// it may belong to another run, or another user may have put it there as a trap.
 Result<Fd> make_file(const std::string& path) {
   Fd fd = make_fd([&] {
     return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -70,7 +70,8 @@ recording::Words whole_record(recording::Words& from) {
 
 }  // namespace
 
-// Tells who reads the file meanwhile that it is being changed. With the lock held.
+// While a Change lives, the header tells readers of the file that the header or the table is being
+// changed. The caller holds the lock.
 class Recorder::Change {
  public:
   explicit Change(recording::Header* header) : changes_(header->changes) {
@@ -105,12 +106,12 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Config& config) {
   if (!config.folder.empty()) {
     made->header_ = &header;
     FSCCL_ASSIGN(fd, make_file(config.folder + '/' + made->file_name()));
-    // Made whole now, so that a full disk is an error here and no SIGBUS later.
+    // The whole file is reserved now, so that a full disk is an error here and not a SIGBUS later.
     uint64_t reserved = 0;
     int error = reserve_file(fd.get(), &reserved, made->bytes_);
     if (error == EOPNOTSUPP) {
       const FileSignalsHeld held;
-      error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // which writes, then
+      error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // writes zeros here
     }
     if (error != 0)
       return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes",
@@ -150,7 +151,8 @@ Recorder::~Recorder() {
 
 uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size) {
   const std::lock_guard lock(mutex_);
-  // One that was never used, else one that is gone; the newest stay readable longest.
+  // An entry that was never used is preferred to the entry of a communicator that is gone, which
+  // stays readable until its place is needed.
   const auto begin = table_ + 1, end = table_ + recording::kCommunicators;
   auto free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 0; });
   if (free == end)
@@ -163,9 +165,8 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   copy_text(entry.name, name);
   const auto communicator = static_cast<uint16_t>(free - table_);
   const Change change(header_);
-  // A process that is killed or stopped in here leaves no half entry.
-  // The exchange and the store pair with who reads the entry in the file (recording.cpp): an entry
-  // with a state is whole.
+  // The exchange and the store pair with the reader of the file (recording.cpp): an entry whose
+  // state is not 0 is whole, even if the process is killed or stopped between the two.
   std::atomic_ref(free->state).exchange(0, std::memory_order_acq_rel);
   *free = entry;
   std::atomic_ref(free->state).store(1, std::memory_order_release);
@@ -185,8 +186,8 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
     const std::lock_guard lock(mutex_);
     const Change change(header_);
     recording::Communicator& entry = table_[communicator];
-    // The exchange and the store pair with who reads the entry in the file (recording.cpp): an
-    // error with a code is whole.
+    // The exchange and the store pair with the reader of the file (recording.cpp): an error whose
+    // code is not 0 is whole.
     std::atomic_ref(entry.code).exchange(0, std::memory_order_acq_rel);
     entry.peer = error.peer;
     copy_text(entry.text, error.text);
@@ -198,8 +199,8 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
   look_at_clock();
 }
 
-// The two numbers are of one look. Not while another thread is at it, or at the table: the next
-// look comes soon.
+// Both clocks are read together. If another thread holds the lock, nothing is noted, because the
+// next look comes soon.
 void Recorder::look_at_clock() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
@@ -208,7 +209,8 @@ void Recorder::look_at_clock() {
   header_->last = now;
 }
 
-// Others record meanwhile: what they overwrite is missing then, and what is there is whole.
+// Other threads may record meanwhile. Records that they overwrite may be missing from the file, but
+// each record in the file is whole.
 Status Recorder::write(const std::string& path) {
   FSCCL_ASSIGN(Fd fd, make_file(path));
   std::vector<std::byte> begin(recording::kAtOnceAt);

@@ -22,14 +22,15 @@ namespace fsccl::recording {
 namespace {
 
 constexpr double kMostNs = 1e18;  // thirty years
-// since 1970; so the difference of any two moments is a number
+// The latest time since 1970 that is believed. Differences of such times do not overflow.
 constexpr int64_t kLatestNs = int64_t{1} << 62;
 constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
 constexpr const char* kEventNames[] = {"none",  "submitted", "completed", "blocked", "failed",
                                        "lost",  "left",      "suspect",   "alive",   "at_once",
                                        "waits", "goes_on",   "native"};
 
-// Text from a file that anybody may have written: ends within its field, printable.
+// Returns the printable text of a field. Anybody may have written the file, so the text may lack
+// its end, or have any bytes.
 template <size_t N>
 std::string text_of(const char (&field)[N]) {
   std::string text(field, strnlen(field, N));
@@ -44,7 +45,8 @@ T at(const std::vector<std::byte>& bytes, size_t offset) {
   return value;
 }
 
-// A file that another process may be writing: each word that is read is whole, and nothing more is.
+// A file that another process may be writing. Each word that is read is whole, but several words
+// need not be of one moment.
 class File {
  public:
   static Result<File> open(const std::string& path) {
@@ -91,10 +93,10 @@ Status check(const Header& header, const std::string& path) {
   return success();
 }
 
-// The header and the table, of one moment: no change was being made before they were read, and none
-// begun until after. Where there is no such moment, who wrote was killed or stopped in the middle,
-// and says of that entry that it is being written; or goes on all the time: entries that were seen
-// to change are left empty.
+// Returns the header and the table as they were at one moment: no change was being made when the
+// reads began, and none had begun when they ended. There may be no such moment. If the writer was
+// killed or stopped in the middle of a change, the entry itself says that it is being written. If
+// the writer makes changes all the time, the entries that were seen to change are returned empty.
 Result<std::vector<std::byte>> read_begin(const File& file) {
   std::vector<std::byte> begin(kAtOnceAt), before;
   std::array<bool, kCommunicators> changed{};
@@ -118,7 +120,7 @@ Result<std::vector<std::byte>> read_begin(const File& file) {
   return begin;
 }
 
-// Up to 64 places that follow each other; those that are not whole are empty.
+// Reads up to 64 consecutive places. A record that is not whole is returned empty.
 Status read_places(const File& file, size_t offset, size_t count, std::array<Record, 64>* found) {
   std::array<Record, 64> before, after;
   for (auto* part : {&before, found, &after})
@@ -186,8 +188,8 @@ void write_communicators(const std::vector<std::byte>& begin, JsonWriter& out) {
   out.end_list();
 }
 
-// Nanoseconds a tick, from the two moments; a recorder that was never asked again has only the
-// first: then a tick counts as one.
+// Returns the nanoseconds of a tick, from the two moments of the header. A recorder that has looked
+// at the clock only once has equal moments; a tick then counts as one nanosecond.
 double tick_ns(const Header& header) {
   const auto ticks = static_cast<double>(header.last.ticks - header.begin.ticks);
   const auto ns =
@@ -231,7 +233,7 @@ void write_events(const Header& header, std::vector<Record> records, JsonWriter&
   std::stable_sort(records.begin(), records.end(),
                    [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
   std::vector<bool> done(records.size());
-  std::array<uint32_t, kCommunicators> later{};  // sequence of the next operation that is told of
+  std::array<uint32_t, kCommunicators> later{};  // sequence of the operation told of next
   for (size_t i = records.size(); i-- > 0;)
     if (records[i].sequence)
       done[i] =

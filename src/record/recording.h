@@ -92,17 +92,19 @@ struct Record {
   // low bits of the record's number, written last: they tell the record from the content before
   uint16_t stamp = 0;
 };
-// As it lies in the ring, word by word. The last holds the stamp: kWriting while the others are
-// written, by one thread alone.
+// A record as the four words in the ring. The last word holds the stamp. It is kWriting while one
+// thread writes the other words.
 using Words = std::array<uint64_t, 4>;
 static_assert(sizeof(Record) == sizeof(Words) && std::has_unique_object_representations_v<Record>);
 inline constexpr uint64_t kWriting = ~uint64_t{0};
 static_assert(std::endian::native == std::endian::little);
 
-// Never 0 for a record that exists, nor that of kWriting, and another one each time round the ring.
+// Returns the stamp of a record. It is never 0, which an empty place has, and never the stamp of
+// kWriting. It changes with each round of the ring.
 inline uint16_t stamp_of(uint64_t round) { return static_cast<uint16_t>(round % 65534 + 1); }
 
-// the number of the record that comes next: on a line of its own, every event counts it on
+// The number of the next record lies here. It has a cache line of its own, because every event
+// increments it.
 inline constexpr size_t kNextAt = 1024;
 inline constexpr size_t kTableAt = 4096;
 inline constexpr size_t kAtOnceAt = kTableAt + kCommunicators * sizeof(Communicator);
@@ -113,7 +115,7 @@ inline constexpr size_t file_bytes(uint32_t records) {
 }
 static_assert(sizeof(Header) <= kNextAt);
 
-// The file as JSON (fsccl_trace_read in fsccl/insight.h describes its form).
+// Returns the file as JSON (fsccl_trace_read in fsccl/insight.h describes its form).
 Result<std::string> read(const std::string& path);
 
 }  // namespace fsccl::recording

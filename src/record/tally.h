@@ -34,7 +34,7 @@ class Tally {
     return made;
   }
   uint64_t slept_ns() const { return slept_ns_.load(std::memory_order_relaxed); }
-  // visit(kind, how many) for each kind of which one has completed.
+  // Calls visit(kind, count) for each kind of which an operation has completed.
   template <class Visit>
   void each_kind(Visit visit) const {
     for (size_t op = 0; op < kKinds; op++)
