@@ -1,6 +1,6 @@
-// A plug-in is code that the program has chosen to run, so its functions are trusted; but what it
-// hands over may be of another version, or forgotten in part. It is checked once, when it is
-// loaded, so that the engine calls nothing that is not there.
+// A plug-in is code that the program has chosen to run, so its functions are trusted. Its table of
+// functions, however, may be of another version or incomplete, so the table is checked once, when
+// the plug-in is loaded. After that the engine calls no function that is missing.
 #include "transports/plugin.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostName = 15;
-// required members lie before this one; later members may be NULL
+// The required members lie before `path`; `path` and later members may be NULL.
 constexpr size_t kLeastBytes = offsetof(fsccl_transport_ops_t, path);
 
 Status check_name(const char* name) {
@@ -85,7 +85,7 @@ Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given) 
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "it has no table of version {}: build it for this release's fsccl/transport.h",
                 FSCCL_TRANSPORT_ABI);
-  // A member of which only a part is there would be half a pointer.
+  // The size must be a multiple of the alignment: otherwise the table would end in half a pointer.
   if (given->size < kLeastBytes || given->size % alignof(fsccl_transport_ops_t) != 0 ||
       given->abi != FSCCL_TRANSPORT_ABI)
     return fail(
@@ -101,7 +101,7 @@ Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given) 
   return ops;
 }
 
-// Transports are handed out, so they stay where they are.
+// Pointers to transports are handed out, so a transport stays at its address.
 Result<const Transport*> plugin_transport(const std::string& path) {
   if (path.empty())
     return fail(FSCCL_ERR_NOT_AVAILABLE,

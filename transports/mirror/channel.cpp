@@ -17,13 +17,13 @@ namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
-// The ring is longer by this part of a slot for each slot: that room is for small slots
-// (transport.h).
+// For each of its slots the ring is longer by a kSmallPart-th of a slot. This room is for small
+// slots (transport.h).
 constexpr size_t kSmallPart = 16;
-// One slot of each rank takes so much in all. A channel of many ranks takes ten times as much,
-// because its rings hold ten slots a rank.
+// The bytes that one slot of each rank takes, over all ranks. The rings of a channel hold
+// FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
 constexpr size_t kSlotsBytes = 4u << 20;
-constexpr int32_t kLate = 1 << 20;  // ticks
+constexpr int32_t kLate = 1 << 20;  // ticks by which no message comes late
 constexpr int kTellAll = 64;  // number of ranks up to which a failing rank tells all others itself
 // When a connection has broken, the channel waits so long for the job to say that the rank died.
 constexpr int64_t kVerdictNs = 300'000'000;
@@ -83,9 +83,8 @@ Result<std::unique_ptr<Channel>> Channel::open(Setup setup) {
   return channel;
 }
 
-// A rank that has left needs no news, and cannot be reached: it may have sent everything to this
-// rank, which has never answered. The other ranks hear why this rank leaves before they hear that
-// it leaves.
+// A peer that has left is told nothing: it needs no news, and a message could no longer reach it.
+// Every other peer hears of a failure of the channel before it hears that this rank leaves.
 Channel::~Channel() {
   if (!mirrors_) return;
   setup_.node->hear_out();
@@ -154,7 +153,7 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   setup_.node->send(setup_.members[static_cast<size_t>(to)], header, std::move(payload), more);
 }
 
-// Where several peers get the same bytes, they are copied once.
+// If several peers get the same bytes, one after the other, the bytes are copied and summed once.
 void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
   const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
   const uint32_t sum = !setup_.node->checksum() ? 0
@@ -194,7 +193,7 @@ void Channel::signal_to(int peer, const fsccl_transport_line_t& line) {
   puts_.erase(puts_.begin(), others);
 }
 
-// With what was put for this peer, of which the last bytes ride with the line.
+// Sends a line to a peer, behind what was put for it. The last put travels in the line's message.
 void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put* puts,
                         const Put* end, bool more) {
   uint64_t sent = 0;
@@ -212,8 +211,8 @@ const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
   fsccl_transport_line_t& line =
       peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
   const auto has_come = [&] {
-    // This load pairs with the store in publish(): who sees the tick sees the line and what was put
-    // before.
+    // This load pairs with the store in publish(): a thread that sees the tick also sees the line,
+    // and what was put before it.
     return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick;
   };
   if (has_come()) return &line;
@@ -242,8 +241,8 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
 
 Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
   Arrival& arrival = peer.arrivals[tick % FSCCL_TRANSPORT_TICKS];
-  // The entry may be so old that the difference of ticks has wrapped around; no message comes late
-  // enough to be before it then.
+  // A tick before the entry's belongs to a message that came late. If it seems to be before it by
+  // more than kLate, then the entry is so old that the difference of the ticks has wrapped around.
   if (const auto ahead = static_cast<int32_t>(tick - arrival.tick); ahead < 0 && ahead >= -kLate)
     return nullptr;
   if (arrival.tick != tick) {
@@ -258,7 +257,7 @@ Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
 void Channel::expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) {
   const std::lock_guard lock(setup_.node->mutex());
   Peer& from = peers_[static_cast<size_t>(peer)];
-  if (from.lines[tick % FSCCL_TRANSPORT_TICKS].tick == tick) return;  // all of it has come already
+  if (from.lines[tick % FSCCL_TRANSPORT_TICKS].tick == tick) return;  // all bytes have come already
   if (Arrival* arrival = arrival_of(from, tick))
     arrival->expected.push_back({at, bytes, destination, false});
 }
@@ -299,7 +298,8 @@ void Channel::publish(Peer& peer, const fsccl_transport_line_t& line) {
   arrived();
 }
 
-// One message more from this peer. The one that says that it has left may overtake others.
+// Counts a message of a peer. The message that the peer has left may overtake others, so it names
+// the number of messages that precede it. The peer counts as left once all of them are here.
 void Channel::count(Peer& peer) {
   peer.known = true;
   if (++peer.messages_landed != peer.last) return;
@@ -356,7 +356,7 @@ void Channel::report(const fsccl_transport_failure_t& failure, bool at_first_han
   if (board.written.load(std::memory_order_relaxed)) return;
   board.failure = failure;
   board.failure.text[sizeof failure.text - 1] = '\0';
-  // This store pairs with the loads in failure(): who sees the board sees what is written there.
+  // This store pairs with the loads in failure(): a thread that sees `written` sees the failure.
   board.written.store(true, std::memory_order_release);
   for (Channel* channel : board.channels) channel->arrived();
   tell(failure, at_first_hand);

@@ -8,7 +8,8 @@
 namespace fsccl::mirror {
 namespace {
 
-// no peer can have more under way before this rank opens the channel
+// The most bytes of messages that a rank keeps for channels that it has not opened yet. A peer that
+// sends more loses its connection.
 constexpr size_t kMostEarlyBytes = 256u << 20;
 
 }  // namespace
@@ -54,7 +55,8 @@ void Node::starve(int rank) noexcept {
   tell_lost(rank);
 }
 
-// No failure yet where it may turn out that the rank has died.
+// Tells every channel that the connection to a rank has broken. A channel does not fail at once
+// unless memory was short here, because the job may still report that the rank has died.
 void Node::tell_lost(int rank) noexcept {
   for (const auto& [meeting, channel] : channels_)
     if (channel) channel->link_lost(rank, starved(rank));
@@ -89,7 +91,7 @@ bool Node::deliver(int from, const Header& header, void* data, size_t bytes, boo
   return false;
 }
 
-// Nobody knows for which channel it was, so it is the end of all.
+// A damaged message does not tell reliably for which channel it was, so all channels fail.
 void Node::damaged(int from, uint32_t sum, uint32_t meant) {
   bool told = false;
   for (const auto& [meeting, channel] : channels_)
@@ -124,7 +126,8 @@ bool Node::can_keep(int from, size_t bytes) {
   return false;
 }
 
-// For a channel that this rank has yet to open.
+// Keeps a message for a channel that this rank has not opened yet. If its bytes are only offered,
+// then `data` is their descriptor, the node keeps that, and the function returns true.
 bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool offered) {
   const size_t taken = sizeof(Early) + (offered ? 0 : bytes);
   if (closed(header.channel) || !can_keep(from, taken)) return false;

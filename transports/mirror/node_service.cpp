@@ -1,4 +1,5 @@
-// The service of a node: the thread that polls moves it on, and otherwise its own thread (node.h).
+// The service of a node. A thread that polls moves the node on; if there is none, the node's own
+// thread does (node.h).
 #include <poll.h>
 
 #include <algorithm>
@@ -10,15 +11,15 @@
 namespace fsccl::mirror {
 namespace {
 
-// between need() and the sleep that it announces
+// the longest time between need() and the sleep that it announces
 constexpr int64_t kNeededNs = 2'000'000;
-// sleeps of the thread while another thread polls
+// how long the service thread sleeps while another thread polls
 constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;
-// sleep of the thread when nothing comes
+// how long the service thread sleeps at most when nothing comes
 constexpr int kSleepMs = 100;
-// sleeps of the thread where peers wait for answers
+// how long the service thread sleeps while peers wait for answers
 constexpr int64_t kFirstLookNs = 1'000'000, kLastLookNs = 100'000'000;
-// advances before others may have the mutex
+// how often a thread moves the node on before it lets others have the mutex
 constexpr int kTurn = 256;
 
 }  // namespace
@@ -65,7 +66,7 @@ void Node::rest() {
   wake();
 }
 
-// Sleeps. Returns true if the node's thread is wanted, and false after `ns`.
+// Sleeps until the service thread is wanted, and then returns true; returns false after `ns`.
 bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
   const auto woken = [&] { return stop_ || wanted(); };
   std::unique_lock lock(sleep_mutex_);
@@ -77,15 +78,15 @@ bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
   return is;
 }
 
-// How often it moved the node on. With the mutex held.
+// Moves the node on, and returns how often something moved. The caller holds the mutex.
 int Node::take_turn() {
   int turns = 0;
   while (turns < kTurn && move(-1)) turns++;
   return turns;
 }
 
-// The same until a sleeper has been woken: a thread that is awake moves the node on better than
-// this thread, which may have its core.
+// Like take_turn(), but ends once a sleeper has been woken. The woken thread moves the node on from
+// then on; the service thread would only compete with it for a core.
 int Node::serve_sleepers() {
   int turns = 0;
   woken_ = false;
@@ -110,7 +111,8 @@ void Node::serve() {
       look_ns = !polled && take_turn() > 0 ? kFirstLookNs : std::min(2 * look_ns, kLastLookNs);
       continue;
     }
-    // Somebody polls, or is about to sleep: then there is nothing to do here but to be in the way.
+    // If another thread polls, or is about to sleep, then the service thread would only be in its
+    // way.
     const bool polled = std::exchange(polls, polls_.load(std::memory_order_relaxed)) != polls;
     if (std::atomic_ref(sleepers).load(std::memory_order_seq_cst) == 0 && (polled || !leaving_)) {
       sleep_ns(nap_ns);

@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kJoinsJobs = 22700;  // from here on ncclCommGetAsyncError does what join() is for
 
-// that an abort gets: nothing that it can end takes longer
+// how long an abort may take; what an abort can end at all does not take longer
 constexpr int64_t kLongestEndMs = 30'000;
 
-// Runs work that may never return in a thread that nobody waits for, or in this thread if the
-// system gives none.
+// Runs work that may never return in a detached thread, or in this thread if the system gives no
+// other.
 std::shared_future<void> apart(std::function<void()> work) {
   const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
   std::shared_future<void> over = task->get_future();
@@ -29,7 +29,8 @@ std::shared_future<void> apart(std::function<void()> work) {
   return over;
 }
 
-// NCCL has nothing to wait on, only a state to ask for: often at first, then each millisecond.
+// NCCL offers no event to wait for, so its state is polled: often at first, later once in a
+// millisecond.
 Naps naps() { return Naps(0, 20'000, 1'000'000); }
 
 }  // namespace
@@ -78,7 +79,7 @@ bool Communicator::finish() {
   return in_time(freed_);
 }
 
-// The lock is held.
+// The caller holds the lock.
 void Communicator::close() {
   const auto close_windows = [deregister = library().ncclCommWindowDeregister, on = request_.device,
                               comm = comm_, windows = windows_] {
@@ -87,7 +88,7 @@ void Communicator::close() {
   };
   if (!windows_.empty()) {
     freed_ = apart(close_windows);
-    if (!in_time(freed_)) comm_ = nullptr;  // its thread uses it
+    if (!in_time(freed_)) comm_ = nullptr;  // the thread that closes the windows still uses it
   }
   if (!comm_ ||
       !wait_over("ncclCommFinalize", library().ncclCommFinalize(comm_), request_.timeout_ms).ok())
@@ -103,7 +104,8 @@ bool Communicator::in_time(const std::shared_future<void>& over) const {
          over.wait_for(std::chrono::milliseconds(patience_ms())) == std::future_status::ready;
 }
 
-// The lock is held. Does not wait, but for a job that the thread's next call would find.
+// The caller holds the lock. Does not wait, except with a version of NCCL that needs join(): then
+// it waits a limited time for the abort, which joins the thread's job.
 void Communicator::free_comm() {
   if (!comm_) return;
   freed_ = apart([abort = library().ncclCommAbort, on = request_.device, comm = comm_] {
@@ -111,10 +113,10 @@ void Communicator::free_comm() {
     (void)abort(comm);
   });
   comm_ = nullptr;
-  if (library().version < kJoinsJobs) (void)in_time(freed_);  // which joins, too
+  if (library().version < kJoinsJobs) (void)in_time(freed_);  // the abort joins the job
 }
 
-// The lock is held.
+// The caller holds the lock.
 Status Communicator::wait_over(const char* operation, ncclResult_t code, int64_t timeout_ms) {
   const auto over = [&] {
     if (code == ncclInProgress && !ended()) code = state();
@@ -131,8 +133,8 @@ Status Communicator::wait_over(const char* operation, ncclResult_t code, int64_t
     give_up(in_time.status());
     return in_time.take_status();
   }
-  if (code == ncclInProgress) {                  // another thread has ended it
-    if (library().version < kJoinsJobs) stop();  // which joins
+  if (code == ncclInProgress) {                  // another thread has ended the communicator
+    if (library().version < kJoinsJobs) stop();  // stop() joins the job
     return why_ended();
   }
   if (code == ncclSuccess) {
@@ -144,23 +146,25 @@ Status Communicator::wait_over(const char* operation, ncclResult_t code, int64_t
   return status;
 }
 
-// The lock is held, in the thread of the call that is over. Before 2.27 NCCL keeps that call's job
-// in the thread's memory, and the thread's next group on another communicator goes astray in it
-// (NVIDIA/nccl#1605) unless a call that wants the communicator ready, as this one, has joined it.
+// The caller holds the lock and is the thread of the call that is over. Before 2.27 NCCL keeps the
+// job of that call in the thread's memory, and the thread's next group on another communicator goes
+// astray (NVIDIA/nccl#1605) unless a call that needs the communicator ready has joined the job.
+// ncclCommCount is such a call.
 void Communicator::join() const {
   int ranks = 0;
   if (library().version < kJoinsJobs && library().ncclCommCount)
     (void)library().ncclCommCount(comm_, &ranks);
 }
 
-// The lock is held. Returns what NCCL is still doing, or the error that it has found.
+// The caller holds the lock. Returns ncclInProgress while NCCL is at work, or the error that it has
+// found.
 ncclResult_t Communicator::state() const {
   ncclResult_t code = ncclSuccess;
   const ncclResult_t asked = library().ncclCommGetAsyncError(comm_, &code);
   return asked == ncclSuccess ? code : asked;
 }
 
-// The lock is held.
+// The caller holds the lock.
 void Communicator::give_up(const Status& why) noexcept {
   {
     const std::lock_guard lock(why_mutex_);
@@ -220,13 +224,14 @@ Status Communicator::register_window(void* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (ended() || refused_) return why_ended();
   const cuda::Current current(device());
-  // NCCL's thread writes it, until that is seen or the communicator is freed
+  // A thread of NCCL writes new_window_ until NCCL reports that the registration is over, or until
+  // the communicator is freed. A local variable could therefore end too early.
   new_window_ = nullptr;
   ncclResult_t code =
       library().ncclCommWindowRegister(comm_, memory, bytes, &new_window_, kWindowSymmetric);
-  if (code == ncclSuccess) code = state();  // NCCL answers so while it is still at it
-  // Not wait_over(): a refusal does not end the work on streams. A rank that was refused waits for
-  // the others in an exchange of the caller's.
+  if (code == ncclSuccess) code = state();  // NCCL answers ncclSuccess even while it is at work
+  // This does not use wait_over(), because a refusal must not end the work on streams. A rank that
+  // was refused waits for the others in an exchange that the caller makes.
   const auto over = [&] { return code != ncclInProgress || (code = state()) != ncclInProgress; };
   const auto ended_or_broken = [&] {
     return ended() || (request_.broken && !request_.broken().ok());
@@ -243,7 +248,7 @@ Status Communicator::register_window(void* memory, size_t bytes) {
     why_ = status.clone();
     return status;
   }
-  // Without one, NCCL has taken the call for nothing: it has no symmetric memory here.
+  // If NCCL succeeds without a window, then it has no symmetric memory here.
   if (!new_window_)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "NCCL makes no windows here: ranks cannot map each other's memory");
@@ -280,7 +285,7 @@ bool Communicator::touches_window(const void* memory, size_t bytes) const {
 Status Communicator::look() {
   if (ended()) return why_ended();
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || !comm_ || refused_) return success();  // a call on it sees the state itself
+  if (!lock || !comm_ || refused_) return success();  // a call that has the lock sees the state
   const ncclResult_t code = state();
   return code == ncclSuccess || code == ncclInProgress ? success()
                                                        : failed(library(), "NCCL", code, comm_);
@@ -300,16 +305,17 @@ void Communicator::end(const Status& why) noexcept {
       stop();
     });
   } catch (
-      // no thread is to be had: here, then, unless a call is under way, whose caller may be this
-      // one
+      // The system gives no thread, so this thread stops the communicator, unless a call is under
+      // way: this thread may be the one that makes it.
       const std::system_error&) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) stop();
   }
 }
 
-// The lock is held. A communicator that is revoked is freed with this object. NCCL does not take
-// that in the middle of a call, or after an error: it then uses memory that it has freed.
+// The caller holds the lock. Revokes the communicator if it can, and frees it otherwise. A revoked
+// communicator is freed with this object. NCCL must not revoke in the middle of a call or after an
+// error, because it then uses memory that it has freed.
 void Communicator::stop() {
   if (!comm_) return;
   const cuda::Current current(device());

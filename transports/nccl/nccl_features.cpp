@@ -8,7 +8,8 @@
 namespace fsccl::nccl {
 namespace {
 
-// By version, then by what the file has: a build may leave functions out.
+// Judges a feature by NCCL's version, then by the functions of the library's file, because a build
+// may leave functions out.
 Feature since(const Facts& facts, int version, bool has, const char* function) {
   if (facts.version < version)
     return {false, fmt::format("NCCL is {}, this needs {}", version_text(facts.version),
@@ -17,7 +18,7 @@ Feature since(const Facts& facts, int version, bool has, const char* function) {
   return {true, ""};
 }
 
-// For whatever uses them.
+// Says whether symmetric windows can be used, on which other features depend.
 Feature symmetric_of(const Facts& facts) {
   Feature feature = since(facts, 22700, facts.has_windows, "ncclCommWindowRegister");
   if (feature.usable && facts.ranks == 1) return {false, "one rank has no peers"};
@@ -72,7 +73,7 @@ Features features_of(const Facts& facts) {
   }
   features.windows = windows_of(facts);
   features.copy_gather = copy_gather_of(facts);
-  // Between hosts both buffers lie in windows again.
+  // Between hosts, newer versions too want both buffers in windows.
   features.send_needs_window = facts.version < 22900 || facts.hosts > 1;
   features.all_to_all = since(facts, 22800, facts.has_all_to_all, "ncclAlltoAll");
   features.revoke = since(facts, 22807, facts.has_revoke, "ncclCommRevoke");
@@ -80,7 +81,7 @@ Features features_of(const Facts& facts) {
 }
 
 Status compare_versions(const std::vector<int>& versions, const std::vector<std::string>& hosts) {
-  std::map<int, std::map<std::string, std::string>> who;  // ranks by version and host
+  std::map<int, std::map<std::string, std::string>> who;  // the ranks, by version and host
   for (size_t rank = 0; rank < versions.size(); rank++) {
     std::string& ranks = who[versions[rank]][hosts[rank]];
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);

@@ -12,7 +12,8 @@ namespace {
 
 struct Loaded {
   Loaded() {
-    // The soname finds the copy that is in the process, wherever it came from.
+    // Under its soname the loader finds the copy that the process has already loaded, from whatever
+    // path.
     Result<Library> found = load("libnccl.so.2");
     if (found.ok())
       library = found.take();
@@ -31,7 +32,7 @@ fsccl_status_t status_of(ncclResult_t code) {
       return FSCCL_ERR_INVALID_STATE;
     case ncclRemoteError:
       return FSCCL_ERR_PEER_DEAD;
-    case ncclTimeout:  // 2.30
+    case ncclTimeout:  // since 2.30
       return FSCCL_ERR_TIMEOUT;
     case ncclUnhandledCudaError:
     case ncclSystemError:

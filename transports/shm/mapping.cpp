@@ -25,7 +25,7 @@ Result<std::shared_ptr<Mapping>> Mapping::of(int fd, size_t offset, size_t bytes
   struct stat st{};
   if (fstat(fd, &st)) return fail_errno(errno, "fstat of a shm channel");
   const Key key{st.st_dev, st.st_ino, offset, bytes};
-  const std::shared_ptr<Mapping> made(new Mapping(key));  // before the lock, which its end takes
+  const std::shared_ptr<Mapping> made(new Mapping(key));  // before the lock: ~Mapping() takes it
   const std::lock_guard lock(all().mutex);
   std::weak_ptr<Mapping>& entry = all().list[key];
   if (std::shared_ptr<Mapping> known = entry.lock()) return known;

@@ -23,8 +23,9 @@ bool read_once(int32_t pid, uint64_t address, void* destination, size_t* bytes) 
 
 }  // namespace
 
-// Reads a peer's memory. Blocks that the system would move slowly come in pieces that have the
-// source's offset in a page, and are copied while they are still in the cache.
+// Reads a peer's memory. Blocks that the system would move slowly are read in pieces: each piece
+// goes to a buffer with the source's offset in a page, and is copied to its destination while it is
+// still in the cache.
 bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes) {
   alignas(4096) std::array<std::byte, 9 * 4096> piece;
   auto* to = static_cast<std::byte*>(destination);

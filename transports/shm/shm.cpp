@@ -1,5 +1,5 @@
-// Signals through cache lines of a shared segment. signal() fills the line and then stores its
-// tick, by the sleeping rule of base/futex.h; poll() is one load of a line that the peer owns.
+// Signals through cache lines of a shared segment. signal() fills this rank's line and then stores
+// its tick, by the sleeping rule of base/futex.h; poll() is one load of a line that the peer owns.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>
@@ -58,15 +58,15 @@ struct Channel final : fsccl::Channel {
   std::byte* rings = nullptr;
   size_t bytes_of_ring = 0, bytes_of_slot = 0;
   std::vector<int32_t> pids;
-  int32_t processor = -1;  // where this rank signalled from, some signals ago
-  bool reads = false;      // the private memory of peers
-  bool opened = false;     // else its end is no leaving
+  int32_t processor = -1;  // the core from which this rank signalled, some signals ago
+  bool reads = false;      // this rank can read the private memory of peers
+  bool opened = false;     // if false, the end of the channel does not count as leaving
 };
 
-// How long a rank's ring of slots should be: twice a core's own cache, so that those who read a
-// line no longer hold it there when it is written again: the writer would have to take it back at
-// several times the cost of the write. (Longer ones measured slower.) But the rings of all ranks
-// leave half of the last cache to others.
+// Returns how long a rank's ring of slots should be: twice a core's own cache. Then the ranks that
+// have read a cache line of the ring no longer hold it in their caches when it is written again.
+// (Otherwise the writer would have to take it back, at several times the cost of the write. Longer
+// rings measured slower.) However, the rings of all ranks leave half of the last cache to others.
 size_t wanted_ring(int ranks) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
   const size_t share = cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(ranks);
@@ -76,7 +76,7 @@ size_t wanted_ring(int ranks) {
 size_t least_slot_bytes(int ranks) {
   return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage);
 }
-// As asked for, else what such a ring holds.
+// Returns the bytes of a slot: as many as were asked for, or else as suit a ring of wanted_ring().
 size_t slot_bytes_of(size_t asked, int ranks) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
   const size_t slot =
@@ -95,13 +95,14 @@ Geometry geometry_of(const ChannelRequest& request) {
   return geometry;
 }
 
-// In large groups there are many pairs, and each is rarely used.
+// Slots of pairs are smaller in large groups, which have many pairs, each of them rarely used.
 size_t pair_slot_bytes(int ranks) { return (ranks <= 16 ? 8 : 1) * kPage; }
 size_t pair_bytes(int ranks) {
   return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks);
 }
 
-// Returns the bytes that all ranks use; the file grows beyond them with the pairs that do.
+// Returns the bytes of the segment that all ranks use. Behind them the file grows with each pair
+// that is opened.
 size_t segment_bytes(const Geometry& geometry) {
   return sizeof(Header) + geometry.ranks * (sizeof(RankBlock) + geometry.ring_bytes);
 }
@@ -126,7 +127,7 @@ Result<Fd> create_segment(const Geometry& geometry) {
   return fd;
 }
 
-// Before it is mapped, let alone written.
+// Checks a segment of rank 0 before it is mapped, let alone written.
 Result<Geometry> check_segment(int fd, const ChannelRequest& request) {
   Geometry geometry{};
   static_assert(offsetof(Header, geometry) == 0);
@@ -147,7 +148,7 @@ Result<Geometry> check_segment(int fd, const ChannelRequest& request) {
   const int seals = fcntl(fd, F_GET_SEALS);
   const bool sealed =
       !fstat(fd, &st) && S_ISREG(st.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK);
-  // size of the file
+  // the size of the file; a file that could shrink counts as empty
   const uint64_t room = sealed && st.st_size > 0 ? static_cast<uint64_t>(st.st_size) : 0;
   const auto pages = [&](uint64_t bytes) { return bytes % kPage == 0 && bytes <= room; };
   if (!pages(geometry.ring_bytes) || !pages(geometry.slot_bytes) ||
@@ -176,10 +177,10 @@ Status map_segment(Channel& channel, int fd, const Geometry& geometry) {
 void Channel::signal(const fsccl_transport_line_t& line) {
   RankBlock& block = blocks[rank];
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
-  // The processor that we run on is asked for now and then: a waiter only judges by it whether we
-  // can run at all while it spins.
+  // The processor is asked for only now and then: a waiter uses it to judge whether this rank can
+  // run at all while the waiter spins.
   if (line.tick % FSCCL_TRANSPORT_TICKS == 0) processor = sched_getcpu();
-  // peers may look before the tick comes
+  // This store is atomic because peers may read the processor before the tick comes.
   std::atomic_ref(mine.processor).store(processor, std::memory_order_relaxed);
   std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
   futex_store(&mine.tick, line.tick, &block.sleepers);
@@ -192,7 +193,7 @@ const fsccl_transport_line_t* Channel::poll(int peer, uint32_t tick) {
                                                                                       : nullptr;
 }
 
-// All ranks of the channel have reached `tick`; used while opening.
+// Waits until all ranks of the channel have signalled `tick`. Used while a channel is opened.
 Status meet(Channel& channel, uint32_t tick, const ChannelRequest& request) {
   fsccl_transport_line_t line{};
   line.tick = tick;
@@ -303,8 +304,8 @@ void wake(RankBlock& block) {
   for (auto& line : block.lines) futex_wake_all(&line.tick);
 }
 
-// Ends the sleep of every waiter of the channel and of its pairs, also of those that this process
-// does not use: a pair in which somebody sleeps is data of the file.
+// Wakes every waiter of the channel and of its pairs. This includes the pairs that this process
+// does not use, so it looks for them in the file.
 void wake_all(const Channel& channel) {
   for (int rank = 0; rank < channel.ranks; rank++) wake(channel.blocks[rank]);
   const int fd = channel.fd.get();
@@ -318,7 +319,7 @@ void wake_all(const Channel& channel) {
     pair = data - (data - begin) % bytes;
     void* const blocks =
         mmap(nullptr, 2 * sizeof(RankBlock), PROT_READ | PROT_WRITE, MAP_SHARED, fd, pair);
-    if (blocks == MAP_FAILED) return;  // they notice by themselves, a little later
+    if (blocks == MAP_FAILED) return;  // the waiters notice by themselves, a little later
     for (int rank = 0; rank < 2; rank++) wake(static_cast<RankBlock*>(blocks)[rank]);
     munmap(blocks, 2 * sizeof(RankBlock));
   }
@@ -378,7 +379,7 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
   if (!state.compare_exchange_strong(none, 1)) return;
   header->failure = failure;
   header->failure.text[sizeof(failure.text) - 1] = '\0';
-  // This store pairs with the load in failure(): who sees the board sees what is written there.
+  // This store pairs with the load in failure(): a rank that sees state 2 sees the failure.
   state.store(2, std::memory_order_release);
   wake_all(*this);
 }

@@ -8,7 +8,7 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kLongestNoticeNs = 100 * kMillisecond;  // until a broken connection is noticed
-// a look at what has come that comes too early for the next
+// the share of looks that do not yet see the next message
 constexpr double kHurry = 0.2;
 
 Network* living_network = nullptr;
@@ -65,7 +65,7 @@ bool Network::send(int from, int to, MessagePtr message) {
     if (passes(from, to))
       deliver(to, message);
     else if (is_cut(from, to))
-      tell_broken(from, to);  // again: there may have been no endpoint at the time
+      tell_broken(from, to);  // told again: there may have been no endpoint when the link was cut
   });
   return !fetched;
 }
@@ -78,7 +78,8 @@ void Network::turn_a_bit(int from, int to, std::byte* bytes, size_t count, const
   world_.note("bit {} of {} from {} to {} is wrong", bit, of, from, to);
 }
 
-// In two halves, each as the sender's memory is at its time.
+// Fetches the bytes in two halves at different times. Each half is what the sender's memory holds
+// at its time.
 void Network::fetch(int to, const MessagePtr& offered, std::byte* place,
                     std::function<void()> done) {
   const int from = offered->peer;

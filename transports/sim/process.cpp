@@ -24,7 +24,7 @@ void Process::blame(std::string what) {
     fault = running_ ? fmt::format("process {}: {}", running_->number, what) : std::move(what);
 }
 
-// Its code runs, as long as this lives.
+// While a Scope lives, the code of its process runs.
 class Process::Scope {
  public:
   explicit Scope(Process& process) : before_(std::exchange(running_, &process)) {}
@@ -58,7 +58,7 @@ char Process::state() const {
   return 'S';
 }
 
-// From a wake-up to the processor.
+// Returns the time from a wake-up until the woken thread runs.
 int64_t Process::latency() {
   if (world_.is_calm()) return world_.costs().wake_ns;
   return world_.chance(0.02) ? world_.between(0, 5 * kMillisecond)
@@ -125,7 +125,7 @@ void Process::serve_soon() { serve_at(world_.now() + latency()); }
 
 void Process::serve_at(int64_t ns) {
   if (over_ || !round) return;
-  if (served_at_ns_ > world_.now() && served_at_ns_ <= ns) return;  // sooner already
+  if (served_at_ns_ > world_.now() && served_at_ns_ <= ns) return;  // a sooner round is due
   served_at_ns_ = ns;
   act_at(ns, [this, number = ++rounds_] {
     if (number != rounds_) return;
@@ -146,7 +146,7 @@ void Process::call(size_t bytes) {
   busy_until_ns_ = std::max(busy_until_ns_, world_.now()) + static_cast<int64_t>(ns);
 }
 
-// --- what befalls it
+// --- what befalls a process
 
 void Process::pause(int64_t ns, bool stopped) {
   if (over_) return;

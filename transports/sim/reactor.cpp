@@ -1,6 +1,6 @@
-// base/reactor.h in a simulated world: one for each process, whose rounds the world calls.
-// Descriptors become ready as those of a system do, and are called for in any order, some of them a
-// round later.
+// Implements base/reactor.h in a simulated world. Each process has a reactor, whose rounds the
+// world calls. Descriptors become ready as those of a system do; their callbacks run in any order,
+// and some of them a round later.
 #include "base/reactor.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ void Reactor::dispatch(uint32_t watcher_id, uint32_t) {
   if (watchers_.contains(watcher_id) && socket->readable()) watcher->readable();
 }
 
-// Runs one round for most of the ready callbacks. The others make another round.
+// Runs most of the ready callbacks in this round, and leaves the others to another round.
 void Reactor::wait_for_events(int64_t) {
   sim::Process& process = sim::Process::current();
   const auto ready = [&](int fd, uint32_t id) {

@@ -34,8 +34,8 @@ struct SharedSegment : std::enable_shared_from_this<SharedSegment> {
   std::vector<Lines> seen;  // [owner][reader]
   bool failed = false;
   fsccl_transport_failure_t board{};
-  std::vector<bool> board_seen, left;  // by reader; and the ranks that left
-  SharedSegment* around = nullptr;     // the segment that a pair lies in, and is kept by
+  std::vector<bool> board_seen, left;  // by reader; by rank
+  SharedSegment* around = nullptr;     // the segment of the channel around a pair, which owns it
   std::map<std::pair<int, int>, SegmentPtr> pairs;
 };
 
@@ -91,13 +91,13 @@ Result<OpenedChannel> Channel::pair(int from, int to) {
 
 Channel::~Channel() {
   if (dead()) return;
-  SharedMachine& machine = segment_->machine;  // behind all that it has signalled
+  SharedMachine& machine = segment_->machine;  // peers see this rank leave after all its signals
   machine.world.after(machine.latest_ns, [segment = segment_, rank = static_cast<size_t>(rank_)] {
     segment->left[rank] = true;
   });
 }
 
-// In what a signal carries, on its way to one peer, or in the slots that its sender has written.
+// Damages what a signal carries on its way to one peer, or the slots that its sender has written.
 void Channel::turn_a_bit(int peer, fsccl_transport_line_t* line) const {
   SharedSegment& segment = *segment_;
   SharedMachine& machine = segment.machine;
@@ -186,8 +186,8 @@ class SharedTransport final : public Transport {
  public:
   SharedTransport() : Transport("sim") {}
   Status available() const override { return success(); }
-  // The segment of a channel lives as long as one of its ranks has it open; the first to come makes
-  // it.
+  // The first rank that opens a channel makes its segment, which lives as long as a rank has the
+  // channel open.
   Result<OpenedChannel> open(const ChannelRequest& request) const override {
     SharedMachine& machine = static_cast<SharedNode*>(request.node)->machine;
     SegmentPtr segment = machine.segment.lock();

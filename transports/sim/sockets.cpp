@@ -1,6 +1,6 @@
-// base/socket.h over the simulated wires, and close_fd() for their descriptors: what belongs to a
-// process has numbers that no real descriptor has, the lowest free one first, as the system gives
-// them.
+// Implements base/socket.h over the simulated wires, and close_fd() for the descriptors of their
+// sockets. The descriptors of a process have numbers that no real descriptor has; each new one gets
+// the lowest free number, as the system does it.
 #include "transports/sim/sockets.h"
 
 #include <unistd.h>
@@ -51,7 +51,8 @@ Result<Fd> listen_at(SocketAddress address) {
   return Fd(add(socket).value());
 }
 
-// Waits until something passes to that host, as connection requests that are sent again do.
+// Waits until a packet reaches that host, as a connection request that is sent again and again
+// does.
 Status reach(int host, Deadline deadline) {
   Process& process = Process::current();
   Wires& wires = Wires::current();
@@ -105,7 +106,7 @@ SocketPtr socket_of(int fd) {
   return found == Process::current().sockets.end() ? nullptr : found->second;
 }
 
-// With something unread the other end learns that it was lost.
+// Closes a socket. If it holds unread bytes, the other end learns that they were lost.
 void close_socket(const SocketPtr& socket) {
   if (socket->closed) return;
   for (const SocketPtr& one : socket->waiting) {

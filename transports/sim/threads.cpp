@@ -1,4 +1,4 @@
-// base/threads.h in a simulated world: threads are fibers of the process.
+// Implements base/threads.h in a simulated world, where threads are fibers of the process.
 #include "base/threads.h"
 
 #include "transports/sim/process.h"
@@ -33,7 +33,7 @@ void Thread::leave() { thread_.reset(); }
 
 void sleep_ns(int64_t ns) { Process::current().sleep(ns); }
 
-// Simulated time stands still while a fiber runs, so there is nobody to give the core to.
+// Simulated time stands still while a fiber runs, so there is no other thread to yield to.
 void yield_core() {}
 
 int32_t thread_number() { return Process::current().pid; }

@@ -1,7 +1,7 @@
-// The functions of UCX that transports/ucx uses, over the simulated network: linked in place of
-// ucx_library.cpp, which finds UCX's own. Beside them what moves the node on, in place of
-// mirror/node_service.cpp and ucx/node_progress.cpp: there is one thread here, nobody sleeps, and
-// what a rank has sent leaves without its help.
+// Implements the functions of UCX that transports/ucx uses over the simulated network. This file is
+// linked in place of ucx_library.cpp, which finds the functions of UCX itself. It also replaces
+// mirror/node_service.cpp and ucx/node_progress.cpp, which move the node on: here there is one
+// thread, no thread sleeps, and messages that a rank has sent leave without its help.
 #include <ucp/api/ucp.h>
 
 #include <cstring>
@@ -43,14 +43,14 @@ ucs_status_t worker_create(ucp_context_h, const ucp_worker_params_t*, ucp_worker
   *worker = reinterpret_cast<ucp_worker_h>(made.release());
   return UCS_OK;
 }
-// As UCX does when endpoints are closed by force: what is under way is over, and whoever waits for
-// it is told.
+// Ends a worker as UCX does when endpoints are closed by force: requests under way are over, and
+// their callbacks hear of that.
 void worker_destroy(ucp_worker_h handle) {
   const std::unique_ptr<Worker> worker(&as_worker(handle));
   while (!worker->requests.empty()) {
     const std::function<void()> cancel = std::move(worker->requests.front()->cancel);
     worker->requests.erase(worker->requests.begin());
-    cancel();  // which frees it
+    cancel();  // frees the request
   }
 }
 
@@ -105,7 +105,7 @@ ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t heade
   return nullptr;
 }
 
-// A descriptor of bytes that can be fetched is a pointer to their message.
+// The descriptor of bytes that can be fetched is a pointer to their message.
 ucs_status_ptr_t am_fetch(ucp_worker_h worker, void* descriptor, void* place, size_t bytes,
                           const ucp_request_param_t* param) {
   const std::unique_ptr<MessagePtr> offered(static_cast<MessagePtr*>(descriptor));
@@ -169,8 +169,8 @@ ucx::UcxLibrary simulated_library() {
     *context = reinterpret_cast<ucp_context_h>(&one);
     return UCS_OK;
   };
-  // Nothing is put or got here; a garbled message may all the same look like the word of one that
-  // could be.
+  // Memory cannot be registered here, so nothing is put or got. The functions are there all the
+  // same, because a garbled message may look like one about a put or a get.
   made.mem_map = [](ucp_context_h, const ucp_mem_map_params_t*, ucp_mem_h*) {
     return UCS_ERR_UNSUPPORTED;
   };
@@ -218,7 +218,7 @@ namespace mirror {
 
 Status Node::start_service() { return success(); }
 void Node::stop_service() {}
-void Node::hear_out() { poll(-1); }  // nobody else is ever at it
+void Node::hear_out() { poll(-1); }  // no other thread ever polls here
 void Node::need() {}
 void Node::rest() {}
 

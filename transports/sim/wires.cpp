@@ -1,4 +1,4 @@
-// The way of a sent segment (sockets.h).
+// The way of a sent segment from one socket to another (sockets.h).
 #include <algorithm>
 #include <cstdlib>
 
@@ -8,9 +8,10 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kResendNs = 200 * kMillisecond;
-constexpr size_t kMailRoom = 40;  // datagrams unread
-constexpr int kMostLosses = 3;    // in a row
-// TCP_USER_TIMEOUT, and about what keep-alive takes (base/socket.cpp)
+constexpr size_t kMailRoom = 40;  // unread datagrams that a socket holds
+constexpr int kMostLosses = 3;    // losses of one segment in a row
+// when a connection without an answer ends: TCP_USER_TIMEOUT, which is about as long as keep-alive
+// takes (base/socket.cpp)
 constexpr int64_t kGiveUpNs = 20 * kSecond;
 
 Wires* living_wires = nullptr;
@@ -112,11 +113,11 @@ void Wires::carry(const SocketPtr& from, Segment segment) {
   const SocketPtr to = from->other.lock();
   if (!to) return world_.after(from->by_unix ? 0 : way(), [from] { set_reset(from); });
   if (!from->by_unix) spoil(&segment.bytes, from->owner->number, to->owner->number);
-  // a lost segment is not sent again after this
+  // A reset may overtake the segments in flight, which are then lost.
   const bool overtakes = segment.reset && !from->by_unix && world_.chance(0.3);
   if (overtakes) from->flight.clear();
   from->flight.push_back(std::move(segment));
-  // it leaves once the calls before it are over
+  // A segment leaves once the calls before it are over.
   const int64_t leaves_ns = std::max(world_.now(), from->owner->busy_until_ns());
   if (from->by_unix && leaves_ns == world_.now()) return arrive(from, to);
   from->arrives_ns = std::max(from->arrives_ns, leaves_ns + (from->by_unix ? 0 : way()));
@@ -140,7 +141,7 @@ void Wires::acknowledge(const SocketPtr& from, size_t bytes) {
   from->acknowledged_ns = world_.now();
 }
 
-// Ends a connection that has had no answer for so long.
+// Ends the connections between two hosts if nothing passes between these for kGiveUpNs.
 void Wires::silence(int host, int other) {
   world_.after(kGiveUpNs, [this, host, other] {
     if (open_at(host, other) <= world_.now()) return;

@@ -10,10 +10,10 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kHourNs = int64_t{3600} * 1'000'000'000;
-// the service thread, which has nothing to do here, may look as well
+// These are atomic because the service thread, though it has nothing to do here, may read them.
 std::atomic<int64_t> simulated_ns{0};
 
-std::atomic<int64_t> late_ns{0};  // 0: in time
+std::atomic<int64_t> late_ns{0};  // 0 if the world is in time
 
 }  // namespace
 
@@ -54,7 +54,7 @@ bool World::step() {
   return true;
 }
 
-// splitmix64
+// The generator is splitmix64.
 uint64_t World::random() {
   uint64_t x = random_ += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;

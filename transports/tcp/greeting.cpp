@@ -14,7 +14,7 @@ Nonce fresh() {
   return nonce;
 }
 
-// Into a socket that has had next to nothing yet.
+// Sends a frame. The socket has room for it, because next to nothing was sent through it yet.
 Status say(int fd, FrameType type, ByteView payload) {
   const Bytes frame = encode_frame(type, payload);
   for (size_t sent = 0; sent < frame.size();) {

@@ -6,7 +6,7 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr size_t kAhead = 1024;            // read with the end of a message's bytes
+constexpr size_t kAhead = 1024;            // bytes read beyond the end of a message's bytes
 constexpr size_t kBufferBytes = 20 << 10;  // messages of up to 16 KiB come in one read
 
 }  // namespace
@@ -36,7 +36,7 @@ bool Inbox::finish() {
   return reader_.end(head_, place_);
 }
 
-// Nothing is in the buffer while bytes go straight to their place.
+// Takes messages out of the buffer. The buffer is empty while bytes go straight to their place.
 bool Inbox::parse() {
   size_t begin = 0;
   while (true) {

@@ -1,4 +1,4 @@
-// How sockets between ranks come to be, and how they end (node.h).
+// How sockets between ranks are opened and closed (node.h).
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,14 +17,14 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-// until a rank's system answers, or there is no way to it
+// how long this rank waits for a peer's system to answer, before the peer counts as unreachable
 constexpr int64_t kReachNs = 20'000 * kMs;
-constexpr int64_t kAttemptNs = 5'000 * kMs;    // at one address, where there are several
-constexpr int64_t kRoundNs = 20 * kMs;         // before all addresses are tried again
-constexpr int64_t kHandshakeNs = 5'000 * kMs;  // time of a visitor at the door
-constexpr int64_t kDoorNs = 20 * kMs;          // closed, while there are no descriptors
+constexpr int64_t kAttemptNs = 5'000 * kMs;    // for one of several addresses; doubles each round
+constexpr int64_t kRoundNs = 20 * kMs;         // pause before all addresses are tried again
+constexpr int64_t kHandshakeNs = 5'000 * kMs;  // within which a visitor must prove itself
+constexpr int64_t kDoorNs = 20 * kMs;          // pause in accepting when descriptors are short
 constexpr size_t kMostVisitors = 256;
-constexpr int64_t kLeaveMs = 10'000;  // until all has left
+constexpr int64_t kLeaveMs = 10'000;  // the longest wait until all bytes have left
 
 }  // namespace
 
@@ -37,7 +37,8 @@ void Node::dial(Link& link) {
   try_next(link);
 }
 
-// At the next address; behind the last one a pause, or the end.
+// Tries the next address of a peer. Behind the last address it pauses before another round, or
+// gives the peer up.
 void Node::try_next(Link& link) {
   Dial& dial = *link.dial;
   const Endpoint& endpoint = endpoints_[static_cast<size_t>(link.rank)];
@@ -56,8 +57,7 @@ void Node::try_next(Link& link) {
     }
     dial.problem = fd.ok() ? "too many open files" : fd.status().text();
   }
-  // A peer whose system answered may be busy with other things for as long as it likes: the job
-  // decides whether it lives.
+  // A peer whose system answered may be busy for any time: the job decides whether it lives.
   if (dial.again && (dial.answered || now < dial.end_ns)) {
     dial.next = 0;
     dial.rounds++;
@@ -75,7 +75,7 @@ void Node::try_next(Link& link) {
 }
 
 void Node::hang_up(Dial& dial) noexcept {
-  if (dial.caller) unwatch(dial.caller->fd());  // none, where a link has taken it
+  if (dial.caller) unwatch(dial.caller->fd());  // there is no descriptor if a link has taken it
   dial.caller.reset();
 }
 
@@ -86,7 +86,7 @@ void Node::end_dial(Link& link) noexcept {
   dials_--;
 }
 
-// `again`: it may go better another time.
+// `again` says that the same attempt may succeed at another time.
 void Node::attempt_failed(Link& link, const Status& why, bool again) {
   link.dial->problem = why.text();
   link.dial->again |= again;
@@ -100,7 +100,7 @@ void Node::dialled(Link& link) {
   const bool connecting = !caller.connected();
   Result<bool> through = caller.go_on();
   link.dial->answered |= caller.connected();
-  // A peer that answered and closed has no room now, or calls itself.
+  // A peer that answered and then closed has no room now, or connects to this rank itself.
   if (!through.ok())
     return attempt_failed(link, through.status(),
                           caller.connected() && through.status().code() == FSCCL_ERR_LINK);
@@ -138,14 +138,14 @@ void Node::accept_all() {
 }
 
 void Node::see_off(std::map<int, Visitor>::iterator visitor) noexcept {
-  unwatch(visitor->second.fd());  // none, where a link has taken it
+  unwatch(visitor->second.fd());  // there is no descriptor if a link has taken it
   visitors_.erase(visitor);
 }
 
 void Node::visited(int fd) {
   const auto found = visitors_.find(fd);
   if (found == visitors_.end()) return;
-  bool at_the_door = false;  // nor is it where memory is short: it may come again
+  bool at_the_door = false;  // stays false if memory is short; the visitor may come again
   spare(rank_, [&] { at_the_door = stays(found->second); });
   if (!at_the_door) see_off(found);
 }
@@ -170,14 +170,14 @@ void Node::adopt(Link& link, Fd fd) {
   if (!watched)
     return broke(link.rank, fmt::format("no connection to rank {}: epoll_ctl", link.rank));
   link.fd.store(fd.release(), std::memory_order_relaxed);
-  // A peer that computes and reads nothing is no lost one, however long it does: heartbeats tell of
-  // those.
+  // A peer that computes for long and reads nothing is not lost. Heartbeats tell of lost peers, so
+  // TCP must not give up.
   const unsigned never = 0;
   setsockopt(link.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
   flush_all();
 }
 
-// Keeps the times of attempts, of pauses between them, and of visitors.
+// Ends what is due: attempts, pauses between them, visits, and the pause in accepting.
 void Node::keep_time() {
   const int64_t now = now_ns();
   if (now < next_time_ns_) return;
@@ -188,7 +188,8 @@ void Node::keep_time() {
     spare(link.rank, [&] {
       const Caller* const caller = link.dial->caller.get();
       if (!caller) try_next(link);
-      // else there is nowhere better to ask
+      // An attempt that has connected to a peer's only address, or has been answered, goes on:
+      // another attempt would be no better.
       else if (!caller->connected() || !(only || caller->answered()))
         attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
     });
@@ -203,8 +204,9 @@ void Node::keep_time() {
 
 // ---- leaving
 
-// Says goodbye behind all that was sent, and waits until the other hosts' systems have it: a socket
-// that is closed with something to read in it takes with it what has not arrived.
+// Sends a goodbye behind all messages, and waits until the systems of the other hosts have
+// received everything: if a socket is closed while it holds unread bytes, then the system drops
+// what it has sent and what has not arrived yet.
 Node::~Node() {
   stop_service();
   remove_fork_hook(fork_hook_);

@@ -16,8 +16,8 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr int kEventsAtOnce = 64;
-constexpr size_t kKeptBytes = 64u << 10;  // bytes of a link's memory for whole messages
-constexpr uint32_t kLookEvery = 16;       // polls of one link: at all others, too
+constexpr size_t kKeptBytes = 64u << 10;  // the most memory for whole messages that a link keeps
+constexpr uint32_t kLookEvery = 16;       // each so many polls of one link look at all others, too
 
 }  // namespace
 
@@ -76,8 +76,8 @@ Status Node::connect(const uint8_t* endpoints, size_t bytes) {
   return success();
 }
 
-// The connections are the parent's alone: a child that lives on must not hide its death from the
-// peers.
+// After a fork the connections are the parent's alone. The child replaces its copies of them, so
+// that the peers notice the parent's death even if the child lives on.
 void Node::in_child(void* self) {
   auto& node = *static_cast<Node*>(self);
   const Fd null = make_fd([] { return ::open("/dev/null", O_RDWR | O_CLOEXEC); });
@@ -143,8 +143,8 @@ bool Node::flushed() {
 
 // ---- receiving
 
-// Returns true if anything came, or if the link has ended. A link whose bytes had no place is not
-// read any more.
+// Returns true if anything came, or if the link has ended. If there is no memory for the bytes of a
+// link, the link is not read any more.
 bool Node::read(Link& link) {
   bool moved = true;
   spare(link.rank, [&] { moved = read_some(link); });
@@ -176,7 +176,7 @@ bool Node::read_some(Link& link) {
   return true;
 }
 
-// `why` counts unless the peer has said goodbye.
+// `why` is reported unless the peer has said goodbye.
 void Node::finish(Link& link, std::string why) {
   link.over = true;
   if (!link.said_goodbye) broke(link.rank, std::move(why));
@@ -220,9 +220,9 @@ std::byte* Node::Link::begin(const Head& head) {
   return place;
 }
 
-// The channel may have been closed since, or failed: then no more goes to where bytes were wanted,
-// which may be the caller's memory again. The message does not count then: a part of it is missing
-// wherever its reader would look.
+// Decides where the rest of a message goes. If the channel has been closed or has failed since the
+// message began, then no more bytes go to the destination of the caller, whose memory may be in
+// other use again. The message is then dropped, since its bytes are complete nowhere.
 std::byte* Node::Link::go_on(const Head& head, std::byte* place) {
   if (goes != Goes::to_channel) return place;
   const bool there = node.find(head.header.channel) == channel;
@@ -283,7 +283,7 @@ bool Node::look() {
         break;
       }
       case About::listener:
-        spare(rank_, [&] { accept_all(); });  // a visitor that was not let in may come again
+        spare(rank_, [&] { accept_all(); });  // a visitor without memory for it may come again
         break;
       case About::visitor:
         visited(number);

@@ -14,11 +14,12 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr size_t kAtOnce = 16;  // pieces in one call
-// go in one piece with their head: a second piece costs more than to copy them
+constexpr size_t kAtOnce = 16;  // pieces in one system call
+// up to so many bytes are copied behind their head, because a second piece would cost more
 constexpr size_t kSmallBytes = 1024;
 
-// So many bytes of the pieces as the socket takes; -1: it is of no use any more.
+// Writes as many bytes of the pieces as the socket takes, and returns their number; returns -1 if
+// the socket is of no use any more.
 ssize_t write_some(int fd, iovec* pieces, size_t count) {
   msghdr message{};
   message.msg_iov = pieces;
@@ -51,7 +52,7 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload&& payload, bool more
   last.head = head;
   last.payload = std::move(payload);
   if (more && 2 * (held_.size() + 1) <= kAtOnce) return true;
-  // also where memory is short: their sources are the caller's again
+  // Held messages are dropped even if keep() finds no memory: their sources are the caller's again.
   const Undo over([this] { held_.clear(); });
   std::array<iovec, kAtOnce> pieces;
   size_t count = 0;

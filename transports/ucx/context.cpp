@@ -17,21 +17,21 @@ namespace {
 constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_TCP_RX_SEG_SIZE";
 
 // Sets the options of UCX that serve better than its defaults. Options that the user has set stay.
-// - RNDV_THRESH. Without RDMA the rendezvous protocol only adds messages to what goes through
-//   a socket anyway: half the bandwidth, as measured over TCP. Not where memory may be a GPU's:
-//   CUDA IPC goes by that protocol.
-// - TX_SEG_SIZE, RX_SEG_SIZE (TCP): the bytes that go through a socket at once, a slot with its
-//   header instead of 8 KiB. Larger messages are put together in memory that is fetched and given
-//   back for each of them.
-// - MAX_POLL (TCP): the number of sockets that are looked at together. In 1.13 a batch in which one
+// - RNDV_THRESH: without RDMA the rendezvous protocol of UCX only adds messages to what goes
+//   through a socket anyway, and halves the bandwidth, as measured over TCP. The option stays as it
+//   is if memory may be a GPU's, because CUDA IPC uses that protocol.
+// - TX_SEG_SIZE, RX_SEG_SIZE (TCP): the bytes that go through a socket at once. They become a slot
+//   with its header instead of 8 KiB, because UCX puts larger messages together in memory that it
+//   allocates and frees for each of them.
+// - MAX_POLL (TCP): the number of sockets that UCX looks at together. In 1.13 a batch in which one
 //   connection breaks can hold another event of that connection, and then an assertion ends the
-//   process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125 deaths of a peer; 0 of
-//   175 with 1).
+//   process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). This was seen in 8 of 125 deaths of a
+//   peer, and in 0 of 175 with the value 1.
 void configure(const UcxLibrary& ucx, ucp_config_t* config, Use use) {
   const auto prefer = [&](const char* variable, const char* name, const char* value) {
     if (std::getenv(variable)) return;
     ucs_status_t status = ucx.config_modify(config, name, value);
-    // so later releases call it
+    // Later releases of UCX expect the name without "UCX_".
     if (status != UCS_OK) status = ucx.config_modify(config, variable + sizeof "UCX_" - 1, value);
     if (status != UCS_OK)
       FSCCL_LOG(kInfo, "UCX does not take {}={}: {}", name, value, ucx.status_string(status));

@@ -19,17 +19,18 @@ namespace fsccl::ucx {
 namespace {
 
 constexpr int64_t kLookNs = 1'000'000;     // how often a wait looks for a loss and at its deadline
-constexpr int kTurns = 64;                 // without news, before the core is left to others
-constexpr int64_t kPatientNs = 2'000'000;  // without news, before the thread sleeps between turns
+constexpr int kTurns = 64;                 // turns without news before the thread yields its core
+constexpr int64_t kPatientNs = 2'000'000;  // time without news before it sleeps between turns
 constexpr int64_t kNapNs = 50'000;
 constexpr int64_t kCloseMs = 2000;
-// for what came by another way than the news that the connection broke
+// how long parts may still arrive after the news that the connection broke, since they may have
+// come by another way
 constexpr int64_t kStragglersNs = 100'000'000;
-// The service thread's visits, soon after the last news and later.
+// The service thread visits every kSoonNs; once kAfterNs have passed without news, every kRestNs.
 constexpr int64_t kSoonNs = 1'000'000, kAfterNs = 100'000'000, kRestNs = 20'000'000;
 
-// UCX has known since when virtual memory of a GPU is unmapped; before that its cache of
-// registrations outlives it.
+// The oldest version of UCX that notices when virtual memory of a GPU is unmapped. In older ones
+// the cache of registrations outlives the memory.
 constexpr unsigned kOldestMajor = 1, kOldestMinor = 18;
 
 struct ExchangeHead {
@@ -150,11 +151,12 @@ Status TaggedExchange::post(const Part& part, bool receives) {
   if (!receives) FSCCL_TRY(reach(peer));
   Pending& pending = pending_.emplace_back(Pending{this, &peer, part.bytes, receives});
   ucp_request_param_t param{};
-  // Also what is over at once is told by the callback, which alone learns how many bytes came.
+  // The callback is called even for a receive that is over at once, because the callback alone
+  // learns how many bytes came.
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.user_data = &pending;
-  if (device_memory_) {  // else UCX asks its own table, which may not know what was there before it
+  if (device_memory_) {  // UCX's own table may not know memory that is older than the table
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.memory_type = UCS_MEMORY_TYPE_CUDA;
   }
@@ -199,8 +201,8 @@ void TaggedExchange::on_received(void* request, ucs_status_t status,
   auto& pending = *static_cast<Pending*>(user);
   pending.all->over(pending, request, status, info->length);
 }
-// A rank that is done leaves, and what it sent may be here already: its end is wrong only for what
-// is still to come.
+// A rank leaves when it is done, and all that it sent may be here already. Therefore the end of a
+// connection is an error only for parts that are still to come.
 void TaggedExchange::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
   auto& peer = *static_cast<Peer*>(user);
   peer.broken = status;
@@ -275,8 +277,8 @@ Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Par
   return done;
 }
 
-// Runs in the service thread. At the end of a call UCX may still owe the others answers, and small
-// parts that it has kept; these leave here, because the others wait for them.
+// Runs in the service thread. At the end of a call UCX may still owe the other ranks answers and
+// small parts that it has kept. They leave here, because the other ranks wait for them.
 int64_t TaggedExchange::visit() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !worker_) return kRestNs;
@@ -286,7 +288,8 @@ int64_t TaggedExchange::visit() {
   return resting_ ? kRestNs : kSoonNs;
 }
 
-// By force where something went wrong: what is under way is over then, whatever the others do.
+// Closes the endpoints and ends the worker. If something went wrong, endpoints are closed by force:
+// requests under way are then over, whatever the other ranks do.
 void TaggedExchange::close() {
   if (!worker_) return;
   const Deadline deadline = Deadline::in_ms(kCloseMs);

@@ -12,11 +12,11 @@
 namespace fsccl::ucx {
 namespace {
 
-constexpr unsigned kMessage = 1;  // id of the active message
-// below, a message is over sooner than a put with its flush, or a get with its offer
+constexpr unsigned kMessage = 1;  // the id of the active message
+// With fewer bytes a message takes less time than a put with its flush, or a get with its offer.
 constexpr size_t kLeastBytes = 32u << 10;
 
-// A rank's endpoint address, before UCX's own.
+// The head of a rank's endpoint address; UCX's own address follows.
 struct EndpointHead {
   uint32_t address_bytes = 0;
   uint16_t major = 0, minor = 0;
@@ -124,8 +124,8 @@ Status Node::connect(const uint8_t* endpoints, size_t bytes) {
     const std::lock_guard lock(mutex_);
     nonces_ = std::move(nonces);
   }
-  // Not before: what peers that were sooner have sent proves nothing without the nonces, and would
-  // be dropped.
+  // The service does not start before the nonces are here: without them the first messages of
+  // faster peers would prove nothing and be dropped.
   return start_service();
 }
 
@@ -179,8 +179,8 @@ void Node::submit(Peer& peer, Sending* sending, const void* data, size_t bytes) 
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = on_sent;
   param.user_data = sending;
-  // A message that is taken in at once must come whole with its header, whatever thresholds the
-  // user has set.
+  // A message that the receiver handles at once must come whole with its header, whatever
+  // thresholds the user has set.
   const bool small = bytes == 0 || envelope.act != Act::message ||
                      envelope.header.kind == mirror::MessageKind::failure;
   param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
@@ -240,7 +240,7 @@ void Node::on_sent(void* request, ucs_status_t status, void* user) {
   Node& node = *sending->node;
   const int rank = sending->rank;
   sending->left = true;
-  if (status != UCS_OK) sending->offered = false;  // to nobody
+  if (status != UCS_OK) sending->offered = false;  // the offer has not reached the peer
   if (!sending->offered) node.finish(sending);
   if (request) node.ucx_.request_free(request);
   if (status == UCS_OK) return;

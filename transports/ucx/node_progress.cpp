@@ -1,4 +1,4 @@
-// When all that was sent has left, what a node sleeps on, and how it ends.
+// Finds out when all messages have left, says on what a node sleeps, and ends it.
 #include "base/wait.h"
 #include "transports/ucx/node.h"
 #include "transports/ucx/registration.h"
@@ -6,12 +6,12 @@
 namespace fsccl::ucx {
 namespace {
 
-constexpr int64_t kLeaveMs = 10'000;  // until all has left
+constexpr int64_t kLeaveMs = 10'000;  // the longest wait until all messages have left
 
 }  // namespace
 
 bool Node::flushed() {
-  for (Sending& sending : sendings_)  // nobody will get these any more
+  for (Sending& sending : sendings_)  // an offer to a broken peer will never be fetched
     if (sending.offered && sending.left && broken(sending.rank)) {
       sending.offered = false;
       finish(&sending);
@@ -35,7 +35,7 @@ void Node::interrupt() { ucx_.worker_signal(worker_); }
 
 // ---- the end
 
-// Moves the worker on until the request is over; frees it.
+// Moves the worker on until the request is over, and then frees the request.
 bool Node::finish_request(void* request, Deadline deadline) {
   if (!UCS_PTR_IS_PTR(request)) return true;
   const auto is_over = [&] { return ucx_.request_check_status(request) != UCS_INPROGRESS; };
@@ -54,8 +54,8 @@ Node::~Node() {
   wait_until([this] { return flushed(); }, deadline, kNothingBreaks,
              [this](int64_t) { advance(-1); });
   if (flush_) ucx_.request_free(flush_);
-  // messages that come while they close want answers, which would go to endpoints that UCX has
-  // taken apart
+  // Messages that come while the endpoints close would need answers, which would go to endpoints
+  // that UCX has taken apart. With closing_ set, no such answer is sent.
   closing_ = true;
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;

@@ -1,5 +1,5 @@
-// Receives messages over UCX, and the bytes that come after them. Nothing of a message is believed
-// before its token is checked and, with FSCCL_CHECKSUM, its checksum.
+// Receives messages over UCX, and the bytes that come after them. No field of a message is trusted
+// before its token and, with FSCCL_CHECKSUM, its checksum have been checked.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -24,7 +24,7 @@ ucs_status_t Node::on_message(void* self, const void* header, size_t header_byte
       if (peer.from == Token{}) peer.from = node.token(peer.rank, node.rank_);
       const uint64_t differs =
           (peer.from[0] ^ envelope.token[0]) | (peer.from[1] ^ envelope.token[1]);
-      // `data` is a descriptor
+      // With this flag, `data` is a descriptor with which the bytes can be fetched.
       const bool rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
       const uint32_t sum = node.checksum() ? checksum_of(envelope) : envelope.sum;
       if (differs == 0 && sum != envelope.sum) return node.damaged(peer.rank, sum, envelope.sum);

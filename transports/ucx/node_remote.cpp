@@ -1,10 +1,10 @@
 // Puts and gets between the mirrors of a channel, and the exchange of their keys (registration.h).
 //
-// A put is reported when a flush of the endpoint says that it has reached the receiver's memory:
-// messages may overtake puts where an endpoint has several lanes. Puts and gets go to mirrors
-// alone, never to the engine's destination, because no rank can call them back when the channel
-// fails. Places that a peer names are compared with its mirrors (Channel::place) before anything is
-// touched.
+// The receiver hears of a put only after a flush of the endpoint has told this rank that the bytes
+// are in the receiver's memory, because messages may overtake puts if an endpoint has several
+// lanes. Puts and gets go to mirrors alone, never to the engine's destination, because no rank can
+// call them back when the channel fails. Places that a peer names are checked against its mirrors
+// (Channel::place) before any memory is touched.
 #include <fmt/format.h>
 
 #include <array>
@@ -20,7 +20,7 @@ namespace fsccl::ucx {
 namespace {
 
 constexpr std::array kPaths{"am", "put", "get"};
-constexpr size_t kMostKeyBytes = 2048;  // some hundred a device
+constexpr size_t kMostKeyBytes = 2048;  // a key has some hundred bytes for each device
 
 ucp_request_param_t to_call(void (*done)(void*, ucs_status_t, void*), void* user) {
   ucp_request_param_t param{};
@@ -67,7 +67,7 @@ std::shared_ptr<Registration> Node::registration_of(const mirror::Channel& chann
   return registration;
 }
 
-// Returns 1 if bytes for this peer can go its path, 0 if not yet, and -1 if never.
+// Returns 1 if bytes for this peer can be put or got now, 0 if not yet, and -1 if never.
 int Node::ready_for(const Peer& peer, Registration& registration) const {
   const Registration::Peer& with = registration.peer(peer.rank);
   if (!registration.usable() || with.refused || !peer.alike) return -1;
@@ -122,7 +122,7 @@ void Node::put(Peer& peer, Sending* sending, const mirror::Payload& payload) {
   if (!UCS_PTR_IS_PTR(request)) on_put(nullptr, UCS_PTR_RAW_STATUS(request), sending);
 }
 
-// Its bytes have left this rank.
+// Called when the bytes of a put have left this rank. A flush tells when they have arrived.
 void Node::on_put(void* request, ucs_status_t status, void* user) {
   auto* sending = static_cast<Sending*>(user);
   Node& node = *sending->node;
@@ -134,7 +134,8 @@ void Node::on_put(void* request, ucs_status_t status, void* user) {
   if (!UCS_PTR_IS_PTR(flush)) on_there(nullptr, UCS_PTR_RAW_STATUS(flush), sending);
 }
 
-// And have reached the other.
+// Called when the bytes of a put have reached the receiver's memory. The message that announces
+// them follows.
 void Node::on_there(void* request, ucs_status_t status, void* user) {
   auto* sending = static_cast<Sending*>(user);
   Node& node = *sending->node;
@@ -221,8 +222,8 @@ void Node::tell_key(Peer& peer, const mirror::Header& header, Registration& regi
   submit(peer, sending, registration.key().data(), registration.key().size());
 }
 
-// Each key that comes is given back once. One for a channel that is not open here, or not any more,
-// is at once: it will be told again with the next bytes.
+// Takes the key of a peer's mirrors. Each key is given back once. A key for a channel that is not
+// open here, or no longer open, is given back at once; the peer sends it again with its next bytes.
 void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_t bytes) {
   const mirror::Header& header = envelope.header;
   mirror::Channel* const channel = find(header.channel);
@@ -233,7 +234,7 @@ void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_
   Registration& registration = *registration_of(*channel);
   Registration::Peer& with = registration.peer(peer.rank);
   if (with.key) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
-  std::array<uint8_t, 2 * kMostKeyBytes> room{};  // UCX reads as far as the key itself says
+  std::array<uint8_t, 2 * kMostKeyBytes> room{};  // UCX trusts the length that the key states
   const bool usable = registration.usable() && peer.alike && bytes <= kMostKeyBytes &&
                       envelope.bytes == registration.bytes() && reach(peer);
   if (usable) std::memcpy(room.data(), key, bytes);
@@ -283,7 +284,7 @@ void Node::remove(mirror::Channel* channel) {
   const auto found = registrations_.find(channel->meeting());
   if (found == registrations_.end()) return;
   found->second->close();
-  // else the peers keep their keys until they leave
+  // Without memory for this, the peers keep their keys until they leave.
   spare(rank_, [&] { tidy(channel->meeting()); });
 }
 

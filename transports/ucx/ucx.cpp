@@ -8,7 +8,7 @@ namespace {
 
 class UcxTransport final : public mirror::Transport {
  public:
-  // It registers what it moves, and keeps that in a cache.
+  // The `true` says that UCX registers the memory that it moves, and caches the registrations.
   UcxTransport() : mirror::Transport("ucx", true) {}
   Status available() const override {
     std::string problem;
