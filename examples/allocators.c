@@ -1,6 +1,7 @@
 /*
- * Shows where memory went: a pool whose memory passes three adaptors: a log of each piece,
- * counts, and a limit of 8 MiB. Requests below the limit are met; others are refused with a reason.
+ * Shows where memory went. The memory of a pool passes three adaptors: one logs each piece, one
+ * counts, and one sets a limit of 8 MiB. A request within the limit succeeds; another one is
+ * refused with a reason.
  */
 #include <fsccl/allocator.h>
 #include <stdio.h>

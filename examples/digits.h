@@ -16,7 +16,7 @@ typedef struct digit_set {
   int* labels;
 } digit_set_t;
 
-/* 0, or -1 with a message on stderr that names the line at fault. */
+/* Returns 0, or -1 with a message on stderr that names the line at fault. */
 int digits_read(const char* path, digit_set_t* train, digit_set_t* test);
 void digits_free(digit_set_t* set);
 

@@ -1,6 +1,6 @@
 /*
- * A block codec: floats of 12 bits, sign, 8 bits of exponent and 3 of mantissa, rounded to the
- * nearest. Two elements take three bytes. `train --gather-codec float12` sends parameters so.
+ * A block codec that sends floats of 12 bits: a sign, 8 bits of exponent and 3 of mantissa, rounded
+ * to the nearest. Two elements take three bytes. `train --gather-codec float12` uses it.
  */
 #include "float12.h"
 

@@ -1,5 +1,6 @@
-/* A parameter on a GPU, shared by two processes that use the same one: gathered and reduced in the
- * order of a stream, without a wait of the host. On a machine without a GPU it says so. */
+/* Two processes that use the same GPU share one parameter. It is gathered, and its gradient is
+ * reduced, in the order of a stream, and the host does not wait. On a machine without a GPU the
+ * program says so. */
 #include <fsccl/fsccl.h>
 #include <stdio.h>
 
@@ -16,7 +17,8 @@ static int failed(const char* call) {
 #define CHECK(call) \
   if ((call) < 0) return failed(#call)
 
-/* 0: done; 1: failed; 2: there is no GPU, or the library was built without kernels for it. */
+/* Returns 0 on success and 1 on failure; returns 2 if there is no GPU, or if the library was built
+ * without kernels for it. */
 static int run(fsccl_comm_config_t where) {
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
@@ -27,7 +29,7 @@ static int run(fsccl_comm_config_t where) {
   void* stream = NULL; /* a cudaStream_t of the program; NULL: the legacy default stream */
   CHECK(fsccl_comm_create(&where, &config.shard_comm));
   memory.memory = FSCCL_MEMORY_CUDA;
-  memory.device = 0; /* with a GPU for each rank: the local rank */
+  memory.device = 0; /* the local rank, if each rank has its own GPU */
   status = fsccl_pool_create(config.shard_comm, &memory, &config.pool);
   if (status == FSCCL_OK) {
     /* fp32 shards of half the rows, in memory of the pool */
@@ -37,18 +39,18 @@ static int run(fsccl_comm_config_t where) {
   if (status == FSCCL_ERR_NOT_AVAILABLE) {
     if (where.rank == 0) failed("there is nothing to run on here");
     if (config.pool) CHECK(fsccl_pool_destroy(config.pool));
-    /* a process that just ends has died, for the others */
+    /* If the process just ended, the other rank would take it for dead. */
     CHECK(fsccl_comm_destroy(config.shard_comm));
     return 2;
   }
   CHECK(status);
-  /* returns at once: kernels that follow on the stream may read */
+  /* This call returns at once; kernels that follow on the stream may read the parameter. */
   CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, NULL));
   CHECK(fsccl_unit_param(unit, 0, &whole));
   CHECK(fsccl_unit_grad(unit, 0, stream,
-                        &grad)); /* for the kernels of backward to fill, on the stream */
+                        &grad)); /* kernels of backward fill the gradient on the stream */
   CHECK(fsccl_unit_reshard(unit, stream));
-  /* the mean over the ranks: where the optimizer's kernels follow */
+  /* The reduction makes the mean over the ranks; the optimizer's kernels follow on the stream. */
   CHECK(fsccl_unit_reduce_grads(unit, NULL, stream, NULL));
   CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));
   CHECK(fsccl_barrier(config.shard_comm, NULL, NULL));
@@ -66,7 +68,7 @@ int main(void) {
   int outcome;
   where.unique_id = &id;
   where.ranks = 2;
-  /* before anything of CUDA: a child of fork() cannot use its parent's */
+  /* The processes fork before the first use of CUDA, which a child cannot share with its parent. */
   where.rank = local_ranks_start(2, &id);
   if (where.rank < 0) return 1;
   outcome = run(where);

@@ -1,5 +1,5 @@
-/* Two processes share one parameter: gather it, use it, average its gradient. README.md shows the
- * lines between the marks. */
+/* Two processes share one parameter: they gather it, use it, and average its gradient. README.md
+ * shows the lines between the marks. */
 #define _POSIX_C_SOURCE 200809L
 #include <fsccl/fsccl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static int failed(const char* call) {
 #define CHECK(call) \
   if ((call) < 0) return failed(#call)
 
-static int run(fsccl_comm_config_t where) { /* rank 0 or 1 of 2, and the job's unique id */
+static int run(fsccl_comm_config_t where) { /* has the rank, 0 or 1 of 2, and the job's unique id */
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT; /* parameters that are gathered together */
   fsccl_param_t weight = FSCCL_PARAM_INIT;
@@ -56,6 +56,6 @@ int main(void) {
   fsccl_comm_config_t where = FSCCL_COMM_CONFIG_INIT;
   where.unique_id = &id;
   where.ranks = 2;
-  where.rank = local_ranks_start(2, &id); /* a second process */
+  where.rank = local_ranks_start(2, &id); /* starts the second process */
   return where.rank < 0 ? 1 : local_ranks_finish(where.rank, 2, run(where));
 }

@@ -11,7 +11,7 @@
 
 enum { kMaxRanks = 256 };
 
-/* In a child: reads the id that rank 0 writes. A short read means that rank 0 has ended. */
+/* Reads, in a child, the id that rank 0 writes. A short read means that rank 0 has ended. */
 static int receive_id(int fd, int rank, fsccl_unique_id_t* id) {
   const ssize_t got = read(fd, id, sizeof *id);
   close(fd);
@@ -28,14 +28,15 @@ int local_ranks_start(int ranks, fsccl_unique_id_t* id) {
     fprintf(stderr, "%d ranks asked for: 1 to %d are possible\n", ranks, kMaxRanks);
     return -1;
   }
-  /* a child that dies early is an error of write(), not of this process */
+  /* With SIGPIPE ignored, a child that dies early makes write() fail and does not end this process.
+   */
   signal(SIGPIPE, SIG_IGN);
   for (rank = 1; rank < ranks; ++rank) {
     int ends[2];
     pid_t child;
     if (pipe(ends) != 0 || (child = fork()) < 0) {
       perror("starting a rank");
-      return -1; /* the children started so far read the end of their pipe, and end too */
+      return -1; /* the children started so far find the end of their pipe, and end, too */
     }
     if (child == 0) {
       int other;

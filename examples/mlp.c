@@ -1,4 +1,4 @@
-/* Textbook loops: clear, and quick enough for a network of this size. */
+/* These are textbook loops: they are clear, and fast enough for a network of this size. */
 #include "mlp.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ uint64_t mlp_random(uint64_t* state) {
 
 float mlp_initial(uint64_t stream, uint64_t index, float limit) {
   uint64_t state = (stream << 40) + index;
-  /* 53 random bits: [0, 1) */
+  /* 53 random bits make a number in [0, 1). */
   const double unit = (double)(mlp_random(&state) >> 11) / 9007199254740992.0;
   return limit * (float)(2.0 * unit - 1.0);
 }
@@ -96,7 +96,7 @@ void mlp_narrow(const float* fp32, uint16_t* bf16, size_t count) {
     uint32_t bits;
     memcpy(&bits, &fp32[i], sizeof bits);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
-      bf16[i] = 0x7fc0u; /* a NaN stays one */
+      bf16[i] = 0x7fc0u; /* a NaN stays a NaN */
     else
       bf16[i] = (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   }

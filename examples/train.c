@@ -2,17 +2,17 @@
  * Trains a small network on handwritten digits, fully sharded over N ranks, through the public C
  * API alone.
  *
- * Each layer is one unit. A rank stores only its shard of every parameter, in fp32; unshard gathers
+ * Each layer is one unit. A rank stores only its shard of every parameter, in fp32. unshard gathers
  * a layer just before it is used, reshard gives its memory back, reduce_grads averages the
  * gradients into shards, and the optimizer works on shards. A global batch is divided among the
- * ranks, so the network learns the same with any number of them: the losses differ only by the
- * order in which fp32 sums are formed (by less than 0.01 %).
+ * ranks, so the network learns the same with any number of ranks: the losses differ only because
+ * fp32 sums are formed in another order (by less than 0.01 %).
  *
  *   train --ranks 4           four local processes           train --mixed    bf16 for what travels
  *   mpirun -n 4 train         one rank of an existing job; mpiexec, srun and torchrun likewise
  *
- * The parts that know nothing of FSCCL: mlp.c (arithmetic), digits.c (data), train_options.c
- * (command line), local_ranks.c (processes).
+ * The other files are mlp.c (arithmetic), digits.c (data), train_options.c (command line) and
+ * local_ranks.c (processes).
  */
 #include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
@@ -60,7 +60,7 @@ typedef struct layer {
   float* velocity[kParams];
   /* the gathered parameters as fp32, while the layer is unsharded */
   const float* param[kParams];
-  float *wide_param[kParams], *wide_grad[kParams]; /* with --mixed: fp32 copies to compute with */
+  float *wide_param[kParams], *wide_grad[kParams]; /* fp32 copies for computing, with --mixed */
 } layer_t;
 
 typedef struct trainer {
@@ -70,7 +70,7 @@ typedef struct trainer {
   int mixed, reversed;
   layer_t layers[kLayers];
   float* activations[kLayers + 1]; /* [0] is the input; [l + 1] the output of layer l */
-  float* slopes[kLayers + 1];      /* the loss's derivative with respect to them */
+  float* slopes[kLayers + 1];      /* derivatives of the loss with respect to the activations */
   int* labels;
 } trainer_t;
 
@@ -173,11 +173,11 @@ static void begin_gather(layer_t* layer) {
 }
 
 static void finish(fsccl_work_t* work, const char* what) {
-  check(fsccl_work_wait(*work, -1), what); /* -1: until the communicator's deadline */
+  check(fsccl_work_wait(*work, -1), what); /* -1 stands for the communicator's deadline */
   CHECK(fsccl_work_release(*work));
 }
 
-/* Afterwards layer->param holds the whole parameters as fp32, until reshard. */
+/* Waits for a gather. Afterwards layer->param holds the whole parameters as fp32, until reshard. */
 static void finish_gather(const trainer_t* trainer, layer_t* layer) {
   fsccl_view_t whole;
   size_t p;
@@ -191,8 +191,8 @@ static void finish_gather(const trainer_t* trainer, layer_t* layer) {
 
 /* -------------------------------------------------------------------------------- the step ---- */
 
-/* The logits of `samples` images, at activations[kLayers]. Layer l + 1 is gathered while layer l
- * computes. */
+/* Computes the logits of `samples` images, at activations[kLayers]. Layer l + 1 is gathered while
+ * layer l is computed. */
 static void forward(trainer_t* trainer, size_t samples) {
   size_t l;
   begin_gather(&trainer->layers[0]);
@@ -206,8 +206,8 @@ static void forward(trainer_t* trainer, size_t samples) {
   }
 }
 
-/* Writes one layer's gradients to where the reduction reads them, and the slopes of the layer
- * below. */
+/* Writes one layer's gradients into the memory that the reduction reads, and computes the slopes of
+ * the layer below. */
 static void layer_gradients(trainer_t* trainer, size_t l, size_t samples) {
   layer_t* layer = &trainer->layers[l];
   fsccl_view_t grad[kParams];
@@ -223,12 +223,12 @@ static void layer_gradients(trainer_t* trainer, size_t l, size_t samples) {
     mlp_narrow(layer->wide_grad[p], grad[p].data, grad[p].count);
 }
 
-/* Layer by layer from the last: while a layer's gradients are reduced, the one below is already
- * computed. */
+/* Computes gradients layer by layer, from the last one. While the gradients of a layer are reduced,
+ * those of the layer below are already computed. */
 static void backward(trainer_t* trainer, size_t samples, size_t global_batch) {
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   size_t l;
-  /* gradients are sums over samples: this makes them the mean over the global batch */
+  /* Gradients are sums over samples; this factor makes them means over the global batch. */
   config.scale = 1.0 / (double)global_batch;
   begin_gather(&trainer->layers[kLayers - 1]);
   for (l = kLayers; l-- > 0;) {
@@ -243,9 +243,10 @@ static void backward(trainer_t* trainer, size_t samples, size_t global_batch) {
   for (l = kLayers; l-- > 0;) finish(&trainer->layers[l].reduction, "reducing a layer's gradients");
 }
 
-/* The reduction has already summed the squares of this rank's gradients; 8 bytes make it the norm
- * of the whole model's. All ranks get the same bits, so they decide alike. 0: a gradient is
- * infinite or NaN, skip the step. */
+/* Returns the factor that limits the norm of the gradients, or 0 if a gradient is infinite or NaN:
+ * the step is then skipped. The reductions have already summed the squares of this rank's
+ * gradients; an all-reduce of 8 bytes adds those of the other ranks. All ranks get the same bits,
+ * so they all decide the same. */
 static double clip_factor(trainer_t* trainer) {
   double norm_squared = 0.0, norm;
   size_t l;
@@ -257,8 +258,8 @@ static double clip_factor(trainer_t* trainer) {
   return norm > kMaxGradNorm ? kMaxGradNorm / norm : 1.0;
 }
 
-/* Momentum and the update, on the fp32 shards that this rank owns. No communication: the next
- * unshard gathers the new values. */
+/* Updates momentum and parameters in the fp32 shards that this rank owns. This needs no
+ * communication: the next unshard gathers the new values. */
 static void update_shards(trainer_t* trainer, double factor, double rate) {
   size_t l, p;
   uint64_t i;
@@ -279,8 +280,8 @@ static void update_shards(trainer_t* trainer, double factor, double rate) {
 
 /* ------------------------------------------------------------------------------ the epochs ---- */
 
-/* Copies this rank's part of images order[begin ..end) into the input. Returns how many those are;
- * may be 0. */
+/* Copies this rank's part of images order[begin ..end) into the input. Returns the number of these
+ * images, which may be 0. */
 static size_t load_samples(trainer_t* trainer, const digit_set_t* set, const size_t* order,
                            size_t begin, size_t end) {
   const size_t count = end - begin, rank = (size_t)trainer->rank, ranks = (size_t)trainer->ranks;
@@ -300,7 +301,7 @@ static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* or
                           uint64_t* random, double rate) {
   double loss = 0.0;
   size_t begin, i;
-  for (i = set->count - 1; i > 0; --i) { /* every rank shuffles alike */
+  for (i = set->count - 1; i > 0; --i) { /* every rank makes the same order */
     const size_t other = (size_t)(mlp_random(random) % (i + 1)), held = order[i];
     order[i] = order[other];
     order[other] = held;
@@ -321,7 +322,7 @@ static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* or
   return loss;
 }
 
-/* How many test images of this rank's part are recognised, and the sum of their losses. */
+/* Counts the test images of this rank's part that are recognised, and sums the losses of all. */
 static void test_images(trainer_t* trainer, const digit_set_t* set, const size_t* order,
                         double* correct, double* loss) {
   const size_t samples = load_samples(trainer, set, order, 0, set->count);
@@ -331,7 +332,7 @@ static void test_images(trainer_t* trainer, const digit_set_t* set, const size_t
   *loss = mlp_loss(trainer->activations[kLayers], trainer->labels, samples, kClasses);
 }
 
-/* The file to which rank 0 writes losses; NULL: none. */
+/* Opens the file to which rank 0 writes losses. Returns NULL if there is none. */
 static FILE* losses_file(const trainer_t* trainer, const char* path) {
   FILE* file = NULL;
   if (trainer->rank == 0 && path != NULL && (file = fopen(path, "w")) == NULL) perror(path);
@@ -353,7 +354,7 @@ static int run(const fsccl_comm_config_t* where, const train_options_t* options,
   losses = losses_file(&trainer, options->losses_path);
   held_out = losses_file(&trainer, options->held_out_path);
   for (epoch = 1; epoch <= options->epochs; ++epoch) {
-    double totals[3]; /* loss, correct, loss of test images */
+    double totals[3]; /* loss; number of recognised test images; loss of test images */
     totals[0] = train_epoch(&trainer, train, order, &random,
                             kLearningRate * (options->epochs - epoch + 1) / options->epochs);
     test_images(&trainer, test, test_order, &totals[1], &totals[2]);
@@ -377,7 +378,8 @@ static int run(const fsccl_comm_config_t* where, const train_options_t* options,
   return accuracy >= kWantedAccuracy ? 0 : 1;
 }
 
-/* Where a launcher's variables contradict each other, fsccl_comm_create() will say so. */
+/* Returns true if a launcher has started this process, even if the launcher's variables contradict
+ * each other: fsccl_comm_create() will then say so. */
 static int launched(void) {
   fsccl_launch_info_t info = FSCCL_LAUNCH_INFO_INIT;
   return fsccl_launcher(&info) != FSCCL_OK || info.launcher != NULL;
@@ -385,7 +387,7 @@ static int launched(void) {
 
 int main(int argc, char** argv) {
   fsccl_comm_config_t where =
-      /* as it is: this rank's place comes from the environment (torchrun, mpirun, srun) */
+      /* The defaults take this rank's place from the environment (torchrun, mpirun, srun). */
       FSCCL_COMM_CONFIG_INIT;
   fsccl_unique_id_t id;
   train_options_t options;

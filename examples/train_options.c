@@ -1,4 +1,4 @@
-/* getopt_long does the parsing. */
+/* Parses the command line with getopt_long. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

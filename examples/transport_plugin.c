@@ -1,20 +1,19 @@
 /*
- * A transport of one's own, whole: a shared library that joins the ranks of one machine. To use it,
- * set on all ranks
+ * A complete transport as a plug-in: a shared library that connects the ranks of one machine. To
+ * use it, set on all ranks
  *
  *     FSCCL_TRANSPORT=plugin FSCCL_TRANSPORT_PLUGIN=/path/to/libtransport_plugin.so
  *
- * Each rank has a file without a name (memfd), which its peers map, too. In it every peer has lines
- * and a ring of its own: what that peer says and puts for this rank. So a rank writes only to its
- * peers' files and reads only its own, as it would over a network that can write to remote memory:
- * what is a memcpy here, in put() and signal_to(), is a message there.
+ * Each rank has a file without a name (memfd), which its peers map, too. In the file every peer has
+ * lines and a ring of its own, for what it signals and puts for this rank. So a rank writes only to
+ * its peers' files and reads only its own, as it would over a network that can write to remote
+ * memory: what put() and signal_to() do here by memcpy would be a message there.
  *
  *     | page: failure board | box of the channel | box of the pair 0 to us
  *     | box of the pair us to 0 | pair 1 to us | ...
  *
- * A pair is a channel of two ranks inside the channel: its boxes are small ones. Pages exist from
- * when they are first written on, so pairs that nobody uses take nothing. Ranks may be processes or
- * threads of one.
+ * A pair is a channel of two ranks inside the channel, with smaller boxes. A page takes memory only
+ * once it has been written, so unused pairs take none. Ranks may be processes or threads of one.
  *
  * Nothing that is read from a peer's memory is used as an index, a length or an address.
  */
@@ -37,20 +36,20 @@
 #define TRANSPORT_NAME "memfd"
 enum { PAGE = 4096, SLOT_BYTES = 64 << 10, PAIR_SLOT_BYTES = 16 << 10 };
 
-/* The head of a file. The tag is there before anybody else has the file; the board that counts
- * is that of rank 0. */
+/* The head of a file. Its owner writes the tag before any peer has the file. Only the board of rank
+ * 0 is used. */
 struct head {
-  uint64_t tag;         /* which channel it is of */
-  uint32_t board_state; /* 0: empty, 1: being written, 2: written */
+  uint64_t tag;         /* identifies the channel */
+  uint32_t board_state; /* 0 if empty, 1 while it is being written, 2 once written */
   fsccl_transport_failure_t board;
 };
 
-/* The head of a box. Behind it come a page of lines for each peer, and then the rings that these
- * fill. */
+/* The head of a box. Behind it come a page of lines for each rank, and then a ring for each rank.
+ * That rank writes them for the owner of the box. */
 struct box {
-  uint32_t left; /* 1: its owner has closed the channel */
-  /* The owner sleeps on `arrivals` of the channel's box, also while it waits in a pair. It grows
-   * with whatever comes for the owner. */
+  uint32_t left; /* 1 once its owner has closed the channel */
+  /* The owner sleeps on `arrivals` of the channel's box, even while it waits in a pair. Each
+   * arrival for the owner increments this number. */
   uint32_t arrivals;
   uint32_t sleepers;
 };
@@ -59,11 +58,11 @@ struct channel {
   int rank, ranks;
   size_t ring_bytes;
   struct head* board;
-  struct box** boxes; /* one a rank: peers write to ours, we to theirs */
-  /* A pair has these: the channel that it is in, and the numbers there of its two ranks. */
+  struct box** boxes; /* one for each rank; peers write to ours, and we write to theirs */
+  /* These are a pair's: the channel around it, and the numbers of its two ranks in that channel. */
   const struct channel* around;
   int numbers[2];
-  /* The files of all ranks that open() made, each of so many bytes. NULL for a pair. */
+  /* The mapped files of all ranks, each of file_bytes bytes. NULL for a pair. */
   char** files;
   size_t file_bytes;
 };
@@ -73,7 +72,7 @@ static fsccl_status_t problem(fsccl_status_t code, char* error, size_t capacity,
   return code;
 }
 
-/* ---- where things are */
+/* ---- the places of boxes, lines and rings */
 
 static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 static size_t ring_of(size_t slot_bytes) { return FSCCL_TRANSPORT_SLOTS * slot_bytes; }
@@ -86,8 +85,8 @@ static size_t file_bytes(int ranks, size_t ring_bytes) {
   return PAGE + box_bytes(ranks, ring_bytes) + 2 * (size_t)ranks * pair_box_bytes();
 }
 
-/* Finds what `writer` signals, and puts, in the box of `owner`. Lines are where they are,
- * whatever the size of rings. */
+/* Returns the lines that `writer` signals in the box of `owner`. Their place does not depend on the
+ * size of rings. */
 static fsccl_transport_line_t* lines(const struct channel* c, int owner, int writer) {
   return (fsccl_transport_line_t*)((char*)c->boxes[owner] + (1 + (size_t)writer) * PAGE);
 }
@@ -95,7 +94,7 @@ static char* ring(const struct channel* c, int owner, int writer) {
   return (char*)c->boxes[owner] + (1 + (size_t)c->ranks) * PAGE + (size_t)writer * c->ring_bytes;
 }
 
-/* ---- a job: all that is needed is that its ranks are on one machine */
+/* ---- a job: its ranks must be on one machine */
 
 static int available(char* why, size_t capacity) {
   const int fd = memfd_create(TRANSPORT_NAME, MFD_CLOEXEC);
@@ -106,7 +105,7 @@ static int available(char* why, size_t capacity) {
 
 static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsigned char* address,
                            size_t* address_bytes, char* error, size_t capacity) {
-  static int nothing_to_share; /* but a node must not be NULL */
+  static int nothing_to_share; /* a node is not needed, but must not be NULL */
   int rank;
   (void)address;
   for (rank = 0; rank < job->ranks; rank++) {
@@ -121,7 +120,7 @@ static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsign
     return FSCCL_ERR_NOT_AVAILABLE;
   }
   *node = &nothing_to_share;
-  *address_bytes = 0; /* a network would give its address */
+  *address_bytes = 0; /* a transport over a network would give its address */
   return FSCCL_OK;
 }
 
@@ -140,14 +139,14 @@ static char* map(int fd, size_t bytes) {
   return base == MAP_FAILED ? NULL : base;
 }
 
-/* This rank's file, mapped, and offered to the others once its head says what it is. */
+/* Makes and maps this rank's file, and offers it to the other ranks once its head is written. */
 static fsccl_status_t make_file(struct channel* c, const fsccl_transport_request_t* request,
                                 char* error, size_t capacity) {
   const int fd = memfd_create(TRANSPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   fsccl_status_t status = FSCCL_OK;
   struct head* head;
   if (fd < 0) return problem(FSCCL_ERR_SYSTEM, error, capacity, "memfd_create");
-  /* Sealed: who maps it need not fear that it shrinks. */
+  /* The seal ensures that the file does not shrink while a peer has it mapped. */
   if (ftruncate(fd, (off_t)c->file_bytes) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) ||
       !(c->files[c->rank] = map(fd, c->file_bytes))) {
     status = problem(FSCCL_ERR_SYSTEM, error, capacity, "cannot make the memory of a channel");
@@ -161,9 +160,10 @@ static fsccl_status_t make_file(struct channel* c, const fsccl_transport_request
   return status;
 }
 
-/* That of a peer. fetch_fd() waits for it, and gives up when it must. Where its slots are of
- * another size, that is no error yet: once all have opened the channel, the engine compares what
- * slots() says, and tells all of them. So it has but to hold lines. */
+/* Maps the file of a peer. fetch_fd() waits for the peer, and fails if the wait has to end. The
+ * file may have slots of another size: once all ranks have opened the channel, the engine compares
+ * what slots() returns on each, and reports a difference on all. So here the file only has to have
+ * room for lines. */
 static fsccl_status_t get_file(struct channel* c, const fsccl_transport_request_t* request,
                                int peer, char* error, size_t capacity) {
   struct head head;
@@ -210,7 +210,7 @@ static struct channel* new_channel(int rank, int ranks, size_t slot_bytes) {
 
 static fsccl_status_t open_channel(const fsccl_transport_request_t* request, void** channel,
                                    uint32_t* first_tick, char* error, size_t capacity) {
-  /* a slot has room for a line of every rank */
+  /* A slot must have room for a line of every rank. */
   const size_t least = (size_t)request->ranks * sizeof(fsccl_transport_line_t);
   const size_t slot = request->slot_bytes ? request->slot_bytes : (size_t)SLOT_BYTES;
   struct channel* const c =
@@ -229,11 +229,11 @@ static fsccl_status_t open_channel(const fsccl_transport_request_t* request, voi
   if (status != FSCCL_OK) return free_channel(c), status;
   c->board = (struct head*)c->files[0];
   *channel = c;
-  *first_tick = 1; /* any but 0, which is what fresh lines say */
+  *first_tick = 1; /* any tick but 0, which fresh lines have */
   return FSCCL_OK;
 }
 
-/* The boxes of a pair are there from the start, in the files of its two ranks. */
+/* Opens a pair. Its boxes have their place in the files of its two ranks from the start. */
 static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick,
                                 char* error, size_t capacity) {
   const struct channel* const c = channel;
@@ -253,14 +253,14 @@ static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, ui
 
 /* ---- signals */
 
-/* The box whose word a rank sleeps on. */
+/* Returns the box on whose word a rank sleeps. */
 static struct box* box_of_sleeper(const struct channel* c, int rank) {
   return c->around ? c->around->boxes[c->numbers[rank]] : c->boxes[rank];
 }
 
-/* Called behind each change. A sleeper counts itself and then looks at the word; we change the
- * word and then look for sleepers. As all see this in one order (SEQ_CST), either it sees the
- * change or we see it. */
+/* Wakes a rank after each change. A sleeper counts itself and then reads the word; the waker
+ * changes the word and then looks for sleepers. These accesses have one order for all threads
+ * (SEQ_CST), so either the sleeper sees the change or the waker sees the sleeper. */
 static void wake(const struct channel* c, int rank) {
   struct box* const box = box_of_sleeper(c, rank);
   __atomic_add_fetch(&box->arrivals, 1, __ATOMIC_SEQ_CST);
@@ -280,7 +280,7 @@ static void signal_to(void* channel, int peer, const fsccl_transport_line_t* lin
   there->processor = -1;
   memcpy(there->fingerprint, line->fingerprint, sizeof line->fingerprint);
   memcpy(there->payload, line->payload, sizeof line->payload);
-  /* last, and behind all that was put */
+  /* The tick is stored last, so a rank that sees it also sees the line and all bytes put before. */
   __atomic_store_n(&there->tick, line->tick, __ATOMIC_RELEASE);
   wake(c, peer);
 }
@@ -301,7 +301,7 @@ static const fsccl_transport_line_t* poll_line(void* channel, int peer, uint32_t
 static void word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word) {
   const struct channel* const c = channel;
   struct box* const box = box_of_sleeper(c, c->rank);
-  (void)peer, (void)tick; /* one word for all that comes */
+  (void)peer, (void)tick; /* one word serves for everything that comes */
   word->word = &box->arrivals;
   word->value = __atomic_load_n(&box->arrivals, __ATOMIC_SEQ_CST);
   word->sleepers = &box->sleepers;
@@ -322,14 +322,14 @@ static void put(void* channel, int peer, size_t at, const void* source, size_t b
   memcpy(ring(c, peer, c->rank) + at, source, bytes);
 }
 
-/* Pages come as they are written on. A transport whose memory can run out takes it here: then the
- * call fails, not the program. */
+/* Pages take memory when they are first written. A transport whose memory can run out takes it
+ * here, so that the call fails and not the program. */
 static fsccl_status_t reserve(void* channel, char* error, size_t capacity) {
   (void)channel, (void)error, (void)capacity;
   return FSCCL_OK;
 }
 
-/* nothing is under way that somebody would have to move on */
+/* Nothing is ever under way that would need to be moved on, so this does nothing. */
 static void rest(void* channel) { (void)channel; }
 static int can_read(void* channel) { return (void)channel, 0; }
 static fsccl_status_t read_peer(void* channel, int peer, uint64_t address, void* destination,
@@ -342,7 +342,7 @@ static fsccl_status_t read_peer(void* channel, int peer, uint64_t address, void*
 
 static void close_channel(void* channel) {
   struct channel* const c = channel;
-  __atomic_store_n(&c->boxes[c->rank]->left, 1, __ATOMIC_RELEASE); /* behind all lines */
+  __atomic_store_n(&c->boxes[c->rank]->left, 1, __ATOMIC_RELEASE); /* after all lines */
   wake_all(c);
   free_channel(c);
 }
@@ -352,7 +352,8 @@ static int left(void* channel, int peer) {
   return __atomic_load_n(&c->boxes[peer]->left, __ATOMIC_ACQUIRE) == 1;
 }
 
-/* The first to say so writes the board, and wakes those who sleep in the channel or in a pair. */
+/* The first rank that reports a failure writes the board, and wakes the ranks that sleep in the
+ * channel or in a pair. */
 static void fail(void* channel, const fsccl_transport_failure_t* failure) {
   const struct channel* const c = channel;
   uint32_t empty = 0;
@@ -369,7 +370,7 @@ static const fsccl_transport_failure_t* failure(void* channel) {
   return __atomic_load_n(&c->board->board_state, __ATOMIC_ACQUIRE) == 2 ? &c->board->board : NULL;
 }
 
-/* ---- the table, and the one name that the library exports */
+/* ---- the table, and the one function that the library exports */
 
 __attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(
     uint32_t abi) {

@@ -181,8 +181,8 @@ def normalized(x):
 
 
 def loss_of(model, layers, gathered, batch):
-    """The mean loss of a batch. gathered(index, layer) makes a layer whole; it is called again in
-    backward, not remembered."""
+    """Returns the mean loss of a batch. gathered(index, layer) makes a layer whole; it is called
+    again in backward, since its result is not kept."""
     x, last = batch[0], len(layers) - 1
     for index, layer in enumerate(layers):
 
@@ -213,9 +213,9 @@ def cast(tree):
 
 
 def flat_form(model, layers, mesh):
-    """FSDP written out: each rank holds a part of every array, flat, and a gather makes it whole.
-    The gather's transpose is the reduce-scatter of its gradient. Arrays are gathered one by one,
-    for XLA would copy each of them out of a gather of several."""
+    """FSDP written out: each rank holds a flat part of every array, and a gather makes the array
+    whole. The transpose of the gather is the reduce-scatter of the gradient. Arrays are gathered
+    one by one, because XLA would copy each of them out of a gather of several."""
     ranks = mesh.size
     shapes = [{name: array.shape for name, array in layer.items()} for layer in layers]
 
@@ -291,8 +291,8 @@ def fused_form(model, layers, mesh):
 
 
 def xla_form(model, layers, mesh, is_sharded):
-    """XLA makes the collectives: from parameters that are split along their first dimension where
-    that divides, or are whole."""
+    """Leaves the collectives to XLA. A parameter is split along its first dimension if this can be
+    divided by the number of ranks, and is whole on each rank otherwise."""
     whole = NamedSharding(mesh, P())
 
     def sharding(array):
@@ -316,7 +316,7 @@ def xla_form(model, layers, mesh, is_sharded):
 
 
 def put(array, sharding):
-    """Each process gives its own part of what all have."""
+    """Makes a sharded array of one that all processes have: each gives its own part."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 

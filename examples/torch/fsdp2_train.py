@@ -61,7 +61,7 @@ class Transformer(nn.Module):
 
 
 def sample(step, rank, sequences, tokens):
-    """Pieces of the text, other ones for each step and rank."""
+    """Returns pieces of the text, different ones for each step and rank."""
     generator = torch.Generator().manual_seed(1_000_003 * step + rank)
     starts = torch.randint(len(TEXT) - tokens, (sequences, 1), generator=generator)
     pieces = TEXT[starts + torch.arange(tokens + 1)]
@@ -97,7 +97,7 @@ def main():
     dist.init_process_group(arguments.backend)
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
-    torch.manual_seed(0)  # the same weights on every rank, of which each keeps its part
+    torch.manual_seed(0)  # every rank makes the same weights and keeps its part of them
     model = Transformer(arguments.width, arguments.layers, arguments.heads, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     policy = (

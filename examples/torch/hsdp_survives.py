@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HSDP that outlives a rank: two replicas of a model, each sharded over some ranks; one rank is
-killed; the others go on with what they have in memory, sharded over all that are left, without a
-checkpoint.
+"""HSDP that survives the death of a rank. Two replicas of a model are each sharded over half of the
+ranks. One rank is killed; the others go on without a checkpoint, with the state that they have in
+memory, sharded over all ranks that are left.
 
   pip install ./bindings/python ./bindings/torch
   python examples/torch/hsdp_survives.py --ranks 4 --victim 3
 
-It starts its ranks itself: torchrun ends them all when one has died. The last line says what the
-survivors have.
+The program starts its ranks itself, because torchrun ends all ranks when one has died. Its last
+line says from which step the survivors went on, and that all of them have the same parameters.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from torch.distributed.fsdp import fully_shard
 
 
 class Training:
-    """A model sharded over one dimension of a mesh and replicated over the other, if it has two;
-    and its optimizer."""
+    """A model and its optimizer. The model is sharded over one dimension of a mesh; if the mesh has
+    two, the model is replicated over the other."""
 
     def __init__(self, mesh):
         torch.manual_seed(0)
@@ -49,8 +49,8 @@ class Training:
         self.optimizer.zero_grad()
 
     def tensors(self):
-        """All that has to survive, in an order that does not depend on the mesh. Adam's count of
-        steps is the same everywhere."""
+        """Returns all tensors that have to survive, in an order that does not depend on the mesh.
+        Adam's count of steps is the same on all ranks, so it is not among them."""
         state = self.optimizer.state
         parameters = list(self.model.parameters())
         return parameters + [
@@ -68,10 +68,10 @@ class Training:
 
 
 def go_on(old, step):
-    """The same training on the ranks that are left, and the step that it has come to."""
+    """Returns the training on the ranks that are left, and the step that it has reached."""
     newest = torch.tensor(step)
     dist.all_reduce(newest, dist.ReduceOp.MAX)
-    if newest > step:  # some survivors were over the barrier, so all have their gradients
+    if newest > step:  # some survivors had passed the barrier, so all have their gradients
         old.update()
         step += 1
     made = Training(init_device_mesh('cpu', (dist.get_world_size(),)))
@@ -84,7 +84,7 @@ def go_on(old, step):
         )
         == step
     )
-    dist.barrier()  # all have theirs: the old tensors may go
+    dist.barrier()  # all ranks have received their parts, so the old tensors may go
     return made, step
 
 
@@ -94,7 +94,8 @@ def survive(training, step):
 
 
 def leave_out(training, step, rank):
-    """The same without a death: what the result is compared with."""
+    """Goes on without a rank that has not died; the result of the survivors is compared with this
+    one."""
     if dist.get_rank() == rank:
         return None, step
     dist.shrink_group([rank])
@@ -120,7 +121,7 @@ def run(rank, arguments, folder, results):
                 elif rank == arguments.victim:
                     os.kill(os.getpid(), signal.SIGKILL)
             training.gradients(step)
-            # a step counts when all have its gradients: the rest of it needs nobody else
+            # A step counts once all ranks have its gradients: its update needs no other rank.
             dist.barrier()
         except dist.DistBackendError as error:
             print(f'rank {rank}: {error}', flush=True)

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 
 
 def orthogonal(matrix, iterations=5):
-    """About U V' of a matrix U S V', by the Newton-Schulz iteration of degree 5."""
+    """Returns about U V' of a matrix U S V', by the Newton-Schulz iteration of degree 5."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -32,7 +32,7 @@ def orthogonal(matrix, iterations=5):
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices that FSDP2 shards along dimension 0 over `group`."""
+    """The optimizer Muon for matrices that FSDP2 shards along dimension 0 over `group`."""
 
     def __init__(self, params, lr=0.02, momentum=0.95, group=None):
         super().__init__(params, {'lr': lr, 'momentum': momentum})

@@ -6,9 +6,9 @@ while another process writes text with the weights of the newest step.
   torchrun --standalone --nproc-per-node 2 examples/torch/publish_weights.py --ticket weights.ticket
   python examples/torch/publish_weights.py --generate --ticket weights.ticket
 
-The first command trains, the second one writes; it may start before the first, later, or again, and
-may be killed at any time. Two lines concern this: publish() after optimizer.step(), and update()
-before each text.
+The first command trains, and the second one writes. The second may start before or after the first,
+may start again, and may be killed at any time. Two lines publish the weights: publish() after
+optimizer.step(), and update() before each text.
 """
 
 import argparse
