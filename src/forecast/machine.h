@@ -50,7 +50,7 @@ struct Machine {
   double memory_gb_per_s = 0;  // bandwidth of a rank's memory
   // operations a second of a rank, in the type of the computation; 0: unknown
   double flops = 0;
-  double efficiency = 0.45;    // share of the flops that a pass reaches
+  double efficiency = 0.45;  // share of the flops that a pass reaches
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
   Costs within_costs;        // costs of the plans

@@ -126,9 +126,7 @@ def test_a_monitored_barrier_names_who_is_late(wait_all_ranks):
 def other_members():
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 1:
-        store.wait(
-            ['told']
-        )  # without this rank no group is made; rank 0 still serves others
+        store.wait(['told'])  # without this rank no group is made; rank 0 still serves others
     if dist.get_rank() != 2:
         dist.barrier(dist.new_group([0, 1]))
         return None
