@@ -169,6 +169,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void begin_watch(int rank);  // over a new link
   void end_watch(const LostRank& lost);
   void lose_unreachable(int rank, bool host_lost);
+  bool host_is_lost(int rank) const;
   void end_beats();
   int32_t beating_thread(int rank) const;
   void deliver_lives();

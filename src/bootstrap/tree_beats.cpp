@@ -408,6 +408,11 @@ void TreeJob::end_watch(const LostRank& lost) {
   if (beats_) beats_->heart.lost(lost.rank, lost.host_lost, now_ns());
 }
 
+// Returns true if the rank was lost because its host does not answer.
+bool TreeJob::host_is_lost(int rank) const {
+  return beats_ && beats_->heart.life(rank, now_ns()).host_lost;
+}
+
 // Reports a rank that cannot be reached any more as lost.
 void TreeJob::lose_unreachable(int rank, bool host_lost) {
   const Beats::Leaving leaving = beats_ ? beats_->leaving(rank, now_ns()) : Beats::Leaving::no;

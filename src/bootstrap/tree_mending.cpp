@@ -280,8 +280,7 @@ Status TreeJob::add_mended(LinkPtr link) {
     if (const std::vector<Vote> votes = membership.all(); !votes.empty())
       send(*link, FrameType::kVotes, encode_votes(votes));
   std::vector<LostRank> losses;
-  for (const auto& [rank, left] : lost_)
-    losses.push_back({rank, left, beats_ && beats_->heart.life(rank, now_ns()).host_lost});
+  for (const auto& [rank, left] : lost_) losses.push_back({rank, left, host_is_lost(rank)});
   if (!losses.empty()) send(*link, FrameType::kLoss, encode_losses(losses));
   undo.keep();
   changed_.notify_all();
