@@ -206,7 +206,8 @@ std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, ui
   kept->shape = shape_of(call, engine);
   kept->direct = list_direct(kept->shape);
   kept->buckets = list_slots(kept->shape, engine.slot_bytes());
-  if (!engine.only_slots() &&
+  kept->one_slot = kept->buckets.size() == 1 && kept->buckets[0].ticks == 1;
+  if (!kept->one_slot && !engine.only_slots() &&
       reading_pays(kept->shape, engine.slot_bytes(), collectives.options().select))
     kept->read = list_read(kept->shape);
   for (size_t t = 0; t < call.count; t++)
@@ -226,8 +227,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
       std::make_shared<Run>(Run{engine, kept_list(call, hash, collectives), {}, {}, {}, {}, {}});
   const Lists::KeptList& kept = *run->kept;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
-  const bool one_slot = kept.buckets.size() == 1 && kept.buckets[0].ticks == 1;
-  const bool at_once = alone || one_slot || engine.only_slots();  // buffers are not asked for
+  const bool at_once = alone || kept.one_slot || engine.only_slots();  // buffers are not asked for
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {

@@ -35,6 +35,7 @@ class Lists {
     ListShape shape;
     Plan direct;
     std::vector<Plan> buckets;
+    bool one_slot = false;  // all tensors travel packed in one slot, so no rank asks for addresses
     // The plan that runs instead of `direct` if some buffer is private memory. It has no steps if
     // the buckets run then.
     Plan read;
