@@ -39,9 +39,9 @@ struct Config {
 
 using ConfigRef = std::shared_ptr<const Config>;
 
-// Returns the present snapshot, never null. The first call reads the file and the environment.
-// Where one of them has an unacceptable value, the snapshot has the value that counts without it,
-// and config_status() returns the error. Any thread may call it.
+// Returns the present snapshot, never null. The first call reads the file and the environment. A
+// value there that is not acceptable is left out: the snapshot has the value that the setting has
+// without it, and config_status() returns the error. Any thread may call it.
 ConfigRef config();
 
 // Returns what is wrong with the file or the environment (FSCCL_ERR_CONFIG). Every function that

@@ -159,8 +159,8 @@ TEST(BackedBytes, KeepToWhatMayExist) {
   EXPECT_EQ(backed.bytes(), 10 * kBackedPage);
 }
 
-// As many bytes are live as may exist, in separate pieces. A slot of four pages is still served,
-// although no gap is that long, because its memory comes from four gaps.
+// Eight slots of a page take all the bytes that may exist. When every second one is given back, a
+// slot of four pages is served, although no gap is that long, because four gaps give its memory.
 TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
   Part part(8 * kBackedPage);
   for (uint64_t key = 0; key < 8; key++) ASSERT_TRUE(part.take(key, 1));

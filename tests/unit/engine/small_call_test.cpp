@@ -198,7 +198,8 @@ TEST(SmallCall, GivesWhatTheRingGives) {
   });
 }
 
-// Where writing past the caches was faster at the start, slots are written so from few bytes on.
+// A rank writes a slot of slot_streaming_from bytes or more past the caches, and a smaller one
+// through them. Small calls are right either way.
 TEST(SmallCall, WritesSlotsEitherWay) {
   for (const uint64_t streaming_from : {uint64_t{64}, UINT64_MAX})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
