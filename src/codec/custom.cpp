@@ -67,8 +67,8 @@ Status check_name(const char* name) {
   };
   if (length == 0 || length > kMostName || !std::all_of(name, name + length, fits))
     return wrong(fmt::format("has no name of 1 to {} of a-z, 0-9, _ and -", kMostName));
-  constexpr std::string_view kTaken[] = {"none", "delta", "fp8", "int8", "mxfp8", "bf16", "int4"};
-  if (std::find(std::begin(kTaken), std::end(kTaken), name) == std::end(kTaken)) return success();
+  const auto is_name = [&](const char* taken) { return std::strcmp(taken, name) == 0; };
+  if (std::none_of(std::begin(kBuiltInCodecs), std::end(kBuiltInCodecs), is_name)) return success();
   return wrong(fmt::format("has the name {} of a built-in codec: give it another", name));
 }
 

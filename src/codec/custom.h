@@ -22,6 +22,10 @@ struct Overrun {
   explicit operator bool() const { return by != By::nobody; }
 };
 
+// The names of the built-in codecs, by fsccl_codec_kind_t. No custom codec may have one of them.
+inline constexpr const char* kBuiltInCodecs[] = {"none",  "delta", "fp8", "int8",
+                                                 "mxfp8", "bf16",  "int4"};
+
 class CustomCodec {
  public:
   // Copies the table, for blocks of `block` elements. Returns FSCCL_ERR_INVALID_ARGUMENT, with the

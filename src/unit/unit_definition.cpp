@@ -179,8 +179,8 @@ uint64_t CodecSpec::hash() const {
 }
 
 const char* CodecSpec::name() const {
-  constexpr const char* kNames[] = {nullptr, "delta", "fp8", "int8", "mxfp8", "bf16", "int4"};
-  return custom ? custom->name().c_str() : kNames[static_cast<size_t>(kind)];
+  if (kind == FSCCL_CODEC_NONE) return nullptr;
+  return custom ? custom->name().c_str() : kBuiltInCodecs[static_cast<size_t>(kind)];
 }
 
 std::string CodecSpec::text() const {
