@@ -101,7 +101,8 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
           .take(PartKind::own, pool.rank(), names[event.key], event.bytes, event.stable, requester)
           .ok();
     const uint64_t position = pool.open_position();
-    const bool given_back = pool.give_back(PartKind::own, names[event.key], position).ok();
+    const bool given_back =
+        pool.give_back(PartKind::own, names[event.key], position, pool.comm().engine()).ok();
     pool.done_last();
     return given_back;
   };

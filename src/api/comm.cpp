@@ -3,7 +3,9 @@
 
 #include "api/objects.h"
 #include "base/config.h"
+#include "base/function_ref.h"
 #include "base/undo.h"
+#include "comm/together.h"
 #include "fsccl/insight.h"
 
 using namespace fsccl;
@@ -123,18 +125,23 @@ Result<std::vector<int>> read_members(const int* ranks, size_t count, const Comm
   return std::vector<int>(ranks, ranks + count);
 }
 
-Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
-  if (!made) {
-    *result = nullptr;
-    return success();
-  }
+// Has make() make a communicator from `parent`, and gives the caller a handle of it.
+Status make_child(Communicator& parent, fsccl_comm_t* result,
+                  FunctionRef<Result<std::unique_ptr<Communicator>>()> make) {
+  // This allocation comes first: if it fails, the other ranks have no communicator yet either.
   auto object = std::make_unique<CommObject>();
-  object->comm = std::move(made);
-  Communicator* comm = object->comm.get();
+  Together with_parent(parent);
+  FSCCL_ASSIGN(object->comm, make());
+  *result = nullptr;
+  Communicator* const comm = object->comm.get();
+  if (!comm) return success();
   // This store pairs with the loads of `ready` in live_comm() and comm_of().
   object->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(object)));
   Undo undo([&] { comms.take(bits); });
+  with_parent.begin();
+  Together together(*comm);
+  together.begin();
   register_engine(&comm->engine(), as_handle(bits));
   undo.keep();
   *result = as_handle(bits);
@@ -210,8 +217,7 @@ fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key,
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE",
                   color);
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
-    FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->split(color, key, options));
-    return add_child(std::move(made), result);
+    return make_child(*parent, result, [&] { return parent->split(color, key, options); });
   });
 }
 
@@ -223,8 +229,7 @@ fsccl_status_t fsccl_comm_subset(fsccl_comm_t handle, const int* ranks, size_t c
     FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
     FSCCL_ASSIGN(const std::vector<int> members, read_members(ranks, count, *parent));
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
-    FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->subset(members, tag, options));
-    return add_child(std::move(made), result);
+    return make_child(*parent, result, [&] { return parent->subset(members, tag, options); });
   });
 }
 
@@ -234,8 +239,7 @@ fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t*
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
     FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
-    FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->shrink(options));
-    return add_child(std::move(made), result);
+    return make_child(*parent, result, [&] { return parent->shrink(options); });
   });
 }
 

@@ -4,6 +4,7 @@
 #include "api/objects.h"
 #include "base/user_call.h"
 #include "comm/consensus.h"
+#include "comm/together.h"
 #include "fsccl/insight.h"
 
 using namespace fsccl;
@@ -35,6 +36,7 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
                   static_cast<int>(config.memory));
     Result<std::shared_ptr<MemorySource>> source = std::shared_ptr<MemorySource>();
     if (config.source) source = source_of(config.source);
+    const Together together(*comm);
     std::unique_ptr<Pool> made;
     if (config.memory == FSCCL_MEMORY_HOST) {
       FSCCL_ASSIGN(made, HostPool::create(*comm, config, std::move(source)));
@@ -142,6 +144,7 @@ fsccl_status_t fsccl_pool_owners(fsccl_pool_t handle,
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
   return guarded("fsccl_pool_schedule", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    const Together together(pool->comm());
     if (count && !events)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
     const auto read = [&](auto& step) -> Status {
@@ -162,6 +165,7 @@ fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* eve
 fsccl_status_t fsccl_pool_step(fsccl_pool_t handle) {
   return guarded("fsccl_pool_step", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    const Together together(pool->comm());
     return pool->end_step();
   });
 }

@@ -5,6 +5,7 @@
 
 #include "api/objects.h"
 #include "base/config.h"
+#include "comm/together.h"
 #include "cuda/pointer.h"
 #include "fsccl/codec.h"
 #include "publish/publisher.h"
@@ -176,6 +177,7 @@ fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* config, fscc
   return guarded("fsccl_publisher_create", [&]() -> Status {
     if (!publisher) return fail(FSCCL_ERR_INVALID_ARGUMENT, "publisher is NULL");
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
+    const Together together(*comm);
     FSCCL_ASSIGN(std::shared_ptr<publish::Publisher> made,
                  publish::Publisher::create(*comm, read_request(config)));
     FSCCL_ASSIGN(const uint64_t bits,

@@ -1,6 +1,7 @@
 // fsccl_redistribute.
 #include "redistribute/redistribute.h"
 #include "api/objects.h"
+#include "comm/together.h"
 #include "cuda/pointer.h"
 #include "fsccl/redistribute.h"
 
@@ -68,6 +69,7 @@ fsccl_status_t fsccl_redistribute(const fsccl_redistribute_config_t* config,
                                   fsccl_comm_t handle, uint64_t* version) {
   return guarded("fsccl_redistribute", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
+    const Together together(*comm);
     FSCCL_ASSIGN(const uint64_t dealt, redistribute(*comm, read_request(config, buffers, count)));
     if (version) *version = dealt;
     return success();

@@ -3,6 +3,7 @@
 
 #include "api/objects.h"
 #include "api/unit_codecs.h"
+#include "comm/together.h"
 #include "fsccl/insight.h"
 #include "unit/device/parameter_units.h"
 #include "unit/host/host_unit.h"
@@ -174,6 +175,7 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
     UnitSpec spec;
     UnitBase base;
     FSCCL_TRY(read_spec(config, params, count, &spec, &base));
+    const Together together(*spec.shard_comm, spec.replicate_comm);
     FSCCL_ASSIGN(std::unique_ptr<Unit> made, make_unit(std::move(spec)));
     FSCCL_ASSIGN(const uint64_t bits, units.add(std::move(made)));
     *unit = reinterpret_cast<fsccl_unit_t>(bits);
@@ -327,6 +329,7 @@ fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, void* s
 fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t handle) {
   return guarded("fsccl_unit_verify_replicas", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    const Together together(*unit->spec().shard_comm, unit->spec().replicate_comm);
     return unit->verify_replicas();
   });
 }

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/consensus.h"
+#include "comm/together.h"
 #include "fsccl/insight.h"
 
 namespace fsccl {
@@ -123,6 +124,8 @@ Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int
     const std::lock_guard lock(subsets_mutex_);
     name = mix_hash(name, ++subsets_[name]);
   }
+  Together together(*this);
+  together.begin();
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(job_rank(rank));
   Result<std::unique_ptr<Communicator>> made =

@@ -104,6 +104,11 @@ class Communicator {
 
  private:
   Communicator() = default;
+  // Returns a communicator that has its members, its name and its deadline, but no channel yet.
+  static std::unique_ptr<Communicator> unopened(std::shared_ptr<JobContext> context,
+                                                std::vector<int> members, uint64_t name,
+                                                const CommunicatorOptions& options,
+                                                const Communicator* parent);
   // Makes a communicator: the ranks meet, and measure unless they have a parent that has measured.
   // `survives` says that the parent has failed.
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context,

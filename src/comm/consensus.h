@@ -1,7 +1,8 @@
 // These functions let the ranks of a communicator come to one answer before they go on. Every
 // function is collective and blocking. Every rank must call it, whatever went wrong on it, because
 // the other ranks wait for it. An error of the communicator itself (a rank died, the deadline
-// passed, an abort) is returned as it is.
+// passed, an abort) is returned as it is. A call that uses several of these functions also has a
+// Together (together.h), so that no rank waits for one that finds no memory between two of them.
 #pragma once
 #include <span>
 #include <string_view>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/communicator.h"
+#include "comm/together.h"
 
 namespace fsccl {
 namespace {
@@ -40,6 +41,8 @@ Result<std::unique_ptr<Hosts>> Hosts::create(Communicator& whole) {
   made->own_place_ = made->places_[static_cast<size_t>(whole.rank())];
   const std::vector<int>& mates = hosts[made->own_place_.host];
   made->host_size_ = mates.size();
+  Together together(whole);
+  together.begin();
   FSCCL_ASSIGN(made->host_, whole.part(mates, kTag, "ranks of a host"));
   if (hosts.size() == static_cast<size_t>(whole.size())) made->lane_ = &whole;
   if (made->lane_ || made->own_place_.index >= made->lanes_) return made;

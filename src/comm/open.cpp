@@ -8,9 +8,11 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/thrown.h"
 #include "comm/agreement.h"
 #include "comm/communicator.h"
 #include "engine/checksums.h"
+#include "engine/failure.h"
 #include "select/calibration.h"
 
 namespace fsccl {
@@ -45,13 +47,27 @@ void tell_others(const Startup& startup, const Status& why) {
   if (error.code != FSCCL_ERR_PEER_DEAD && error.code != FSCCL_ERR_TIMEOUT &&
       error.code != FSCCL_ERR_LINK)
     return;
-  fsccl_transport_failure_t board{};
-  board.code = error.code;
-  board.rank = startup.rank;
-  board.peer = error.peer;
-  error.text.copy(board.text, sizeof board.text - 1);
-  startup.channel->fail(board);
+  write_board(*startup.channel, startup.rank, error);
 }
+
+// Tells the other ranks of the channel that an exception makes this rank leave, for lack of memory.
+// The error is made before there is a channel, because afterwards there may be no memory for it.
+class LeavingWithoutMemory {
+ public:
+  LeavingWithoutMemory(const CommunicatorOptions& options, int rank, const std::string& name)
+      : error_(error_without_memory(
+            options.known_as.empty() ? rank : options.known_as[static_cast<size_t>(rank)], name)) {}
+  ~LeavingWithoutMemory() {
+    if (channel_ && thrown_) write_board(*channel_, error_.rank, error_);
+  }
+  LeavingWithoutMemory(const LeavingWithoutMemory&) = delete;
+  void leaves(std::shared_ptr<Channel> channel) { channel_ = std::move(channel); }
+
+ private:
+  const Error error_;
+  const Thrown thrown_;
+  std::shared_ptr<Channel> channel_;
+};
 
 Status reserve(const Startup& startup) {
   const Status reserved = startup.channel->reserve();
@@ -143,6 +159,17 @@ struct Communicator::OpeningOfJob final : Opening {
     return fail(status.code(), "{}, which is rank {} of the communicator that it is made of",
                 status.text(), known)
         .with_peer(known_as(context.job().rank()), known);
+  }
+  // Returns the error of this rank, which has no channel. If this rank lacks memory or descriptors,
+  // its error becomes that of the parent's engine, because other ranks of the parent may wait for
+  // this rank.
+  Status not_opened(const Status& opened) {
+    Status why = explain(opened.code(), opened.text());
+    if (!parent || survives || !is_shortage(why.code())) return why;
+    why = fail(why.code(), "rank {}: {}", known_as(context.job().rank()), why.text())
+              .with_peer(known_as(context.job().rank()), known_as(context.job().rank()));
+    parent->engine().give_up(&why.error());
+    return parent->engine().failure();
   }
   // Returns the reason why no channel was opened. It may be known better here than to the
   // transport.
@@ -237,12 +264,10 @@ std::vector<int32_t> Communicator::find_processes(EngineOptions* engine) const {
   return pids;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context,
-                                                         std::vector<int> members, uint64_t name,
-                                                         const CommunicatorOptions& options,
-                                                         Communicator* parent, bool survives) {
-  const ConfigRef settings = config();
-  FSCCL_ASSIGN(const Transport* transport, context->transport_for(members));
+std::unique_ptr<Communicator> Communicator::unopened(std::shared_ptr<JobContext> context,
+                                                     std::vector<int> members, uint64_t name,
+                                                     const CommunicatorOptions& options,
+                                                     const Communicator* parent) {
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->context_ = std::move(context);
   comm->members_ = std::move(members);
@@ -250,12 +275,22 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   comm->tag_ = name;
   for (const int member : comm->members_)
     comm->tag_ = mix_hash(comm->tag_, static_cast<uint64_t>(member));
-  comm->timeout_ms_ = options.timeout_ms ? options.timeout_ms : settings->timeout_ms;
+  comm->timeout_ms_ = options.timeout_ms ? options.timeout_ms : config()->timeout_ms;
   const uint64_t number = communicators_made++;
   comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
-
   comm->ranks_per_core_ = std::max(parent ? parent->ranks_per_core_ : 0,
                                    comm->context_->ranks_per_core(comm->members_));
+  return comm;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context,
+                                                         std::vector<int> members, uint64_t name,
+                                                         const CommunicatorOptions& options,
+                                                         Communicator* parent, bool survives) {
+  const ConfigRef settings = config();
+  FSCCL_ASSIGN(const Transport* transport, context->transport_for(members));
+  std::unique_ptr<Communicator> comm =
+      unopened(std::move(context), std::move(members), name, options, parent);
   // The knowledge of the parent about memory and costs holds for its parts, but not for another
   // transport.
   const bool fresh =
@@ -267,10 +302,12 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const std::vector<int32_t> pids = comm->find_processes(&engine);
   const bool reads =
       settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
+  LeavingWithoutMemory leaving(options, comm->rank_, comm->name_);
   Result<OpenedChannel> opened =
       transport->open(comm->request(opening, options, pids, reads, !fresh));
-  if (!opened.ok()) return opening.explain(opened.status().code(), opened.status().text());
+  if (!opened.ok()) return opening.not_opened(opened.status());
   engine.channel = std::move(opened.value().channel);
+  leaving.leaves(engine.channel);
   engine.first_tick = opened.value().first_tick;
   const std::vector<int> known_as = opening.known_as();
   const Startup startup = opening.startup(engine, comm->rank_, known_as);

@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "comm/communicator.h"
+#include "engine/failure.h"
 
 namespace fsccl {
 namespace {
@@ -98,6 +99,7 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOpt
   const Deadline deadline = Deadline::in_ms(options.timeout_ms ? options.timeout_ms : timeout_ms_);
   Shrinking& now = shrinking_;
   while (true) {
+    Status no_memory(error_without_memory(rank_, name_));
     FSCCL_ASSIGN(Job::Agreed agreed, agree_who_is_left(deadline));
     now.round++;
     const bool same = now.failed == agreed.failed;
@@ -111,10 +113,11 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOpt
                  : fail(agreed.code,
                         "another survivor of '{}' could not go on: its own error says why", name_);
     made.reset();
+    now.problem = std::move(no_memory);  // an exception leaves this error here
     now.failed = std::move(agreed.failed);
     Result<std::unique_ptr<Communicator>> tried = gather_survivors(options, deadline);
-    if (tried.ok()) now.made = tried.take();
-    if (!tried.ok()) now.problem = tried.take_status();
+    now.problem = tried.take_status();
+    if (now.problem.ok()) now.made = tried.take();
     if (!now.problem.ok() && deadline.passed()) return now.problem.clone();
   }
 }

@@ -94,6 +94,12 @@ void Engine::set_site(uint64_t key) {
   failure_.each_bound([key](Engine& part) { part.sites_.set(key); });
 }
 
+uint64_t Engine::submitted_with_parts() {
+  uint64_t all = submitted();
+  failure_.each_bound([&](const Engine& part) { all += part.submitted(); });
+  return all;
+}
+
 void Engine::go_on_in_ring(const SmallCursor& cursor) {
   runner_.fence_slots();
   const SmallCall& call = cursor.call;

@@ -91,6 +91,8 @@ class Engine {
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
 
   uint64_t submitted() const { return queue_.submitted(); }
+  // Returns how many operations were submitted to this engine and to those that are bound to it.
+  uint64_t submitted_with_parts();
   uint64_t completed() const { return queue_.completed(); }
   uint64_t under_way() const { return queue_.under_way(); }
   // Returns a milestone that grows to the number of an operation when the operation completes.

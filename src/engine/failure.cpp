@@ -11,15 +11,32 @@
 
 namespace fsccl {
 
-EngineFailure::EngineFailure(const EngineOptions& options, Engine& engine, Queue& queue)
-    : options_(options), engine_(engine), queue_(queue), left_(static_cast<size_t>(options.ranks)) {
-  no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
-  no_memory_.rank = no_memory_.peer = known_as(options_.rank);
-  no_memory_.text = fmt::format(
+Error error_without_memory(int rank, const std::string& name) {
+  Error error;
+  error.code = FSCCL_ERR_OUT_OF_MEMORY;
+  error.rank = error.peer = rank;
+  error.text = fmt::format(
       "rank {} of '{}' got no memory from the system for the library's own data, in the middle of "
-      "an operation; free some, or raise the limit of the container",
-      no_memory_.rank, options_.name);
+      "a call; free some, or raise the limit of the container",
+      rank, name);
+  return error;
 }
+
+void write_board(Channel& channel, int rank, const Error& error) {
+  fsccl_transport_failure_t board{};
+  board.code = error.code;
+  board.rank = rank;
+  board.peer = error.peer;
+  std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
+  channel.fail(board);
+}
+
+EngineFailure::EngineFailure(const EngineOptions& options, Engine& engine, Queue& queue)
+    : options_(options),
+      engine_(engine),
+      queue_(queue),
+      no_memory_(error_without_memory(known_as(options.rank), options.name)),
+      left_(static_cast<size_t>(options.ranks)) {}
 
 Status EngineFailure::status() const {
   const std::lock_guard lock(mutex_);
@@ -78,10 +95,10 @@ void EngineFailure::fail_with(Error& error) noexcept {
       options_.recorder->failed(options_.recorded_as, error_, queue_.completed() + 1);
     // The boards are written next. From then on transports write to no buffer, so a caller that
     // sees the failure may have its buffers back.
-    write_board(error_);
+    tell_others(error_);
     const std::lock_guard bound_lock(bound_mutex_);
     for (const auto* others : {&bound_, &heirs_})
-      for (EngineFailure* other : *others) other->write_board(error_);
+      for (EngineFailure* other : *others) other->tell_others(error_);
     // The counter is incremented before any thread can see the failure and ask for the number.
     count_failure(error_.code);
     // This store pairs with the load in failed().
@@ -94,13 +111,8 @@ void EngineFailure::fail_with(Error& error) noexcept {
     for (EngineFailure* other : *others) other->fail_all(error_);
 }
 
-void EngineFailure::write_board(const Error& error) {
-  fsccl_transport_failure_t board{};
-  board.code = error.code;
-  board.rank = known_as(options_.rank);
-  board.peer = error.peer;
-  std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
-  options_.channel->fail(board);
+void EngineFailure::tell_others(const Error& error) {
+  write_board(*options_.channel, known_as(options_.rank), error);
 }
 
 void EngineFailure::look() noexcept {
@@ -171,8 +183,10 @@ bool EngineFailure::being_driven() {
                      [](const EngineFailure* other) { return other->queue_.driven(); });
 }
 
+// The part's list comes first. If there is no memory for an entry of this engine's list, no other
+// engine knows the part, and the part ends.
 void EngineFailure::bind(EngineFailure& part) {
-  for (EngineFailure* one : {this, &part}) {
+  for (EngineFailure* one : {&part, this}) {
     const std::lock_guard lock(one->bound_mutex_);
     one->bound_.push_back(one == this ? &part : this);
   }

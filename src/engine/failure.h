@@ -21,6 +21,11 @@ namespace fsccl {
 class Engine;
 class Queue;
 
+// Returns the error of a rank that gets no memory in the middle of an operation or of a call.
+Error error_without_memory(int rank, const std::string& name);
+// Writes an error of rank `rank` to the board of the channel. Allocates nothing.
+void write_board(Channel& channel, int rank, const Error& error);
+
 class EngineFailure final : public InvariantGuard {
  public:
   // `queue` is the engine's. Threads that are to be notified of its operations are told of a
@@ -70,7 +75,7 @@ class EngineFailure final : public InvariantGuard {
 
  private:
   void fail_with(Error& error) noexcept;  // takes the error over
-  void write_board(const Error& error);
+  void tell_others(const Error& error);
   void explain_by_death(Error& error) const;
   int known_as(int rank) const { return options_.known_as(rank); }
 

@@ -76,10 +76,9 @@ void KeptCosts::add(const Costs& measured) {
   entries_.back().costs = measured;
   const auto write = [this](JsonWriter& out) {
     const auto one = [&out](const Tuning::Measured& entry) {
-      const JsonValue costs = parse_json_text(costs_json(entry.costs), "").take();
       out.map({{"link", topo::traits(entry.link).name},
                {"machine", entry.machine},
-               {"measured", [&] { costs.write(out); }},
+               {"measured", [&] { write_costs(out, entry.costs); }},
                {"transport", entry.transport}});
     };
     out.map({{"costs", [&] { out.list(entries_, one); }}, {"fsccl_tuning", 1}});

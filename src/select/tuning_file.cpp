@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/hash.h"
 #include "base/json_file.h"
@@ -179,8 +180,6 @@ class Reader : JsonReader {
   Tuning tuning_;
 };
 
-std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
-
 }  // namespace
 
 const Costs* Tuning::find(const std::string& machine, std::string_view transport,
@@ -199,14 +198,24 @@ Result<Tuning> parse_tuning(const std::string& text, const std::string& source) 
   return tuning;
 }
 
+void write_costs(JsonWriter& out, const Costs& costs) {
+  const auto whole = [&out](double ns) { out.number(static_cast<uint64_t>(std::nearbyint(ns))); };
+  const auto exact = [&](double ns) {
+    return [&, ns] { ns == std::nearbyint(ns) ? whole(ns) : out.value(ns); };
+  };
+  const auto rounded = [&](const Cost& cost) { return [&] { out.list(cost.ns, whole); }; };
+  out.map({{"exchange_ns", exact(costs.exchange)},
+           {"message_ns", exact(costs.message)},
+           {"sizes", [&] { out.list(Cost::kSizes, [&](size_t bytes) { out.number(bytes); }); }},
+           {"slots_ns", rounded(costs.slot_cached)},
+           {"slots_past_caches_ns", rounded(costs.slot_streaming)},
+           {"side_by_side", kSideBySide[static_cast<size_t>(costs.side_by_side)]},
+           {"read_ns", [&] { costs.can_read ? out.list(costs.read.ns, whole) : out.null(); }},
+           {"copy_ns_per_kib", std::nearbyint(costs.copy_per_byte * 10240) / 10}});
+}
+
 std::string costs_json(const Costs& costs) {
-  return fmt::format(R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},)"
-                     R"("slots_past_caches_ns":{},"side_by_side":"{}",)"
-                     R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
-                     costs.exchange, costs.message, fmt::join(Cost::kSizes, ","),
-                     array_of(costs.slot_cached), array_of(costs.slot_streaming),
-                     kSideBySide[static_cast<size_t>(costs.side_by_side)],
-                     costs.can_read ? array_of(costs.read) : "null", costs.copy_per_byte * 1024);
+  return write_json([&](JsonWriter& out) { write_costs(out, costs); });
 }
 
 Result<Tuning> load_tuning(const std::string& path) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/json_writer.h"
 #include "plan/cost.h"
 #include "select/native_price.h"
 #include "select/rules.h"
@@ -46,7 +47,8 @@ struct Tuning {
 
 Result<Tuning> load_tuning(const std::string& path);  // an empty path gives an empty Tuning
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source);
-// Returns costs as a tuning file has them in "measured" and fsccl_explain() shows them.
+// Writes costs as a tuning file has them in "measured" and fsccl_explain() shows them.
+void write_costs(JsonWriter& out, const Costs& costs);
 std::string costs_json(const Costs& costs);
 
 // Returns the rules of FSCCL_PLAN, then those of the file that no setting contradicts.

@@ -131,11 +131,11 @@ Result<ShardMemory> place(const UnitSpec& spec, const Layout& layout,
     offsets[i] = bytes;
     bytes += round_up(size, 64);
   }
+  made.places.resize(count);  // An exception here leaks nothing: there is no block yet.
   if (bytes) {
     FSCCL_ASSIGN(made.block, allocate(bytes));
     made.block_bytes = bytes;
   }
-  made.places.resize(count);
   for (size_t i = 0; i < count; i++) {
     const size_t owner = layout.owner(i);
     made.places[i] = offsets[owner] != SlotMap::kAbsent ? made.block + offsets[owner]

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "capture.h"
 #include "fsccl/insight.h"
@@ -365,6 +367,24 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
     std::memcpy(&value, on.gpu.read(moved[0], sizeof value, on.stream).data(), sizeof value);
     EXPECT_EQ(value, 2);
     EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+// A rank that comes late with gradients of its own asks the driver for nothing. If the ranks have
+// one GPU, the driver would wait there for the streams of the others, which wait for this rank.
+TEST_F(DeviceUnit, GradientsOfALateRankAreReduced) {
+  const Settings settings({{"FSCCL_TIMEOUT_MS", "20000"}});
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    // the table of the gradients is longer than any before
+    TwinUnits twins(simple_unit(std::vector<std::vector<int64_t>>(2000, {8})), self, on.host.get(),
+                    on.pool.get(), on.gpu, on.stream);
+    const fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    twins.reduce(config, false, 1);  // makes the memory of the slots
+    twins.compare_grads();
+    if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    twins.reduce(config, true, 2);
+    twins.compare_grads();
   });
 }
 

@@ -8,6 +8,7 @@
 #include "comm/consensus.h"
 #include "comm/device/drain.h"
 #include "comm/device/nccl_collectives.h"
+#include "comm/together.h"
 
 namespace fsccl {
 namespace {
@@ -118,6 +119,7 @@ Status DeviceCollectives::prepare(int ordinal) {
 // Every rank takes part in every exchange, even if something failed on it, so that all ranks know
 // and none waits.
 Status DeviceCollectives::agree(const cuda::Device& device) {
+  const Together together(comm_);
   const DeviceTerms mine = device_terms(device, comm_.rank());
   FSCCL_ASSIGN(const std::vector<DeviceTerms> terms, all_gather(comm_, mine));
   std::vector<uint64_t> hosts;

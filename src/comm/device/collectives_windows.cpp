@@ -4,6 +4,7 @@
 #include "comm/device/collectives.h"
 
 #include "comm/consensus.h"
+#include "comm/together.h"
 
 namespace fsccl {
 namespace {
@@ -52,6 +53,7 @@ Result<nccl::ncclUniqueId> DeviceCollectives::share_id() {
 Status DeviceCollectives::open_window(cuda::CUdeviceptr memory, uint64_t bytes) {
   if (!nccl_ || (!features_.windows.usable && !features_.copy_gather.usable)) return success();
   window_users_[memory]++;
+  const Together together(comm_);
   auto* const begin = reinterpret_cast<void*>(memory);
   bool lasting = false;
   std::string why;

@@ -6,6 +6,7 @@
 #include "base/round_up.h"
 #include "base/undo.h"
 #include "comm/consensus.h"
+#include "comm/together.h"
 
 namespace fsccl {
 namespace {}  // namespace
@@ -47,6 +48,7 @@ Status SlotMemory::adopt(const std::vector<uint64_t>& tags, uint64_t bytes) {
 // The ranks vote twice: first that every rank has its own memory, then that every rank has mapped
 // the memory of its peers. Between the two votes they fetch descriptors of segments.
 Status SlotMemory::grow_together(uint64_t extent) {
+  const Together together(comm_);
   const uint64_t before = bytes(), more = round_up(extent, granularity_) - before;
   const uint64_t tag =
       mix_hash(mix_hash(comm_.tag(), 0x6770757365676d74), comm_.context().next_arena_number()) | 1;

@@ -1,7 +1,6 @@
 #include "pool/host/host_pool.h"
 
 #include <algorithm>
-#include <new>
 
 #include "base/config.h"
 #include "base/descriptors.h"
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "base/round_up.h"
 #include "comm/consensus.h"
+#include "comm/together.h"
 #include "engine/progress.h"
 #include "pool/host/pool_report.h"
 
@@ -142,6 +142,8 @@ Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
   constexpr uint64_t kTag = 0x706f6f6c;
   FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
                comm.part(comm.ranks_here(), kTag, "ranks of this host"));
+  Together together(comm);  // ends before the communicator of the host
+  together.begin();
   FSCCL_ASSIGN(std::unique_ptr<HostPool> pool,
                create_on_host(*host, comm, config, std::move(source)));
   pool->host_ = std::move(host);
@@ -281,21 +283,6 @@ void HostPool::set_capacity(PartKind part, uint64_t bytes, uint64_t plan) {
                     : region(part).set_capacity(bytes);
 }
 
-// Gives back the slot that has been kept idle for the longest time. All ranks choose the same slot.
-bool HostPool::withdraw_kept() {
-  KeptSlot* oldest = nullptr;
-  for (KeptSlot* slot : kept_slots)
-    if (slot->idle_since && (!oldest || slot->idle_since < oldest->idle_since)) oldest = slot;
-  if (!oldest) return false;
-  const uint64_t position = open_position();
-  const Status given_back = give_back(oldest->part, name_of(oldest->key), position);
-  done_last();
-  if (!given_back.ok()) return false;
-  oldest->idle_since = 0;
-  oldest->withdrawn();
-  return true;
-}
-
 // Returns the holders of memory, the largest first.
 std::string HostPool::holders() const {
   std::string text = pool_report::holders(*journal_);
@@ -329,91 +316,6 @@ Status HostPool::check_empty() {
               name_, units.size(), figures.blocks,
               units.empty() || figures.blocks == 0 ? "" : " with the units' shards",
               figures.imports, figures.live_bytes, list);
-}
-
-Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, bool stable) {
-  set_room();
-  Result<SlotGrant> grant =
-      region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
-  update_figures();
-  return grant;
-}
-
-// Takes a slot in a step without a plan. If this rank lacks memory for the pool's own data on the
-// way, its history of slots differs from that of the others, which may wait for it. The engine
-// therefore gives up.
-Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, const SlotName& name,
-                                                uint64_t bytes, bool stable,
-                                                const Requester& requester) {
-  try {
-    return take_anew(part, owner_rank, name, bytes, stable, requester);
-  } catch (const std::bad_alloc&) {
-    requester.comm.engine().give_up(nullptr);
-    return requester.comm.engine().failure();
-  }
-}
-
-Result<HostPool::Slot> HostPool::take_anew(PartKind part, int owner_rank, const SlotName& name,
-                                           uint64_t bytes, bool stable,
-                                           const Requester& requester) {
-  if (!ledger_.room())
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "more than {} units given back while operations on them run: wait for some",
-                ReleaseLedger::kMostOpen);
-  const uint64_t zone = watch_ ? SlotWatch::kZone : 0,
-                 asked = std::exchange(bytes, bytes + 2 * zone);
-  if (part == PartKind::shared && shared_owner_ >= 0 && shared_owner_ != owner_rank)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "pool '{}' already hosts shared slots of another group of ranks: make a pool for "
-                "each shard communicator",
-                name_);
-  if (part == PartKind::shared) shared_owner_ = owner_rank;
-  if (mend_due_) FSCCL_TRY(mend(requester));
-  Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, requester);
-  // If there is no room, slots that are kept idle are given back, the same on all ranks.
-  while (!taken.ok() && taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
-    taken = take_within_limit(part, name.key, bytes, stable, requester);
-  if (!taken.ok()) {
-    if (taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY)
-      journal_->slot_refused(name.key, asked, memory_->left());
-    return taken;
-  }
-  Slot slot = taken.value();
-  const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
-  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, owner_rank, slot.offset),
-                       room, asked);
-  slot.offset += zone;
-  if (watch_) [[unlikely]]
-    watch_->taken(part, name.key, address(part, owner_rank, slot.offset), asked, room - zone);
-  return slot;
-}
-
-// Returns a slot that has a place, and memory there on all ranks. Otherwise all ranks get an error,
-// and nothing has changed.
-Result<HostPool::Slot> HostPool::take_within_limit(PartKind part, uint64_t key, uint64_t bytes,
-                                                   bool stable, const Requester& requester) {
-  Result<SlotGrant> grant = place(part, key, bytes, stable);
-  if (!grant.ok())
-    return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes)
-                                                            : grant.take_status();
-  Slot slot{grant.value().offset, grant.value().release_position};
-  const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
-  Status grown = memory_->sparse() ? back(part, &slot, room, requester) : grow(part, requester);
-  if (grown.ok()) return slot;
-  const uint64_t undo = ledger_.next();
-  (void)region(part).give_back(key, undo);
-  ledger_.done(undo);
-  set_room();
-  update_figures();
-  return grown;
-}
-
-Status HostPool::give_back_unplanned(PartKind part, const SlotName& name, uint64_t position) {
-  if (watch_) watch_->given_back(part, name.key);
-  FSCCL_TRY(region(part).give_back(name.key, position));
-  update_figures();
-  journal_->slot_given_back(*name.of, static_cast<size_t>(part));
-  return success();
 }
 
 Status HostPool::end_step() {

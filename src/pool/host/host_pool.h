@@ -101,12 +101,12 @@ class HostPool final : public Pool {
     return take_unplanned(part, owner_rank, name, bytes, stable, requester);
   }
   // Gives a slot back at a position that the caller has opened. Several slots may have the same
-  // position.
-  Status give_back(PartKind part, const SlotName& name, uint64_t position) {
+  // position. `engine` is that of the ranks that took the slot.
+  Status give_back(PartKind part, const SlotName& name, uint64_t position, Engine& engine) {
     const StepTable::Row* row =
         watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
     if (!row) [[unlikely]]
-      return give_back_unplanned(part, name, position);
+      return give_back_unplanned(part, name, position, engine);
     journal_->slot_given_back_again(*name.of, static_cast<size_t>(part), row->live);
     return success();
   }
@@ -179,7 +179,8 @@ class HostPool final : public Pool {
                               bool stable, const Requester& requester);
   Result<Slot> take_anew(PartKind part, int owner_rank, const SlotName& name, uint64_t bytes,
                          bool stable, const Requester& requester);
-  Status give_back_unplanned(PartKind part, const SlotName& name, uint64_t position);
+  Status give_back_unplanned(PartKind part, const SlotName& name, uint64_t position,
+                             Engine& engine);
   // Growth of memory on all ranks (pool_growth.cpp).
   struct MemoryChange {
     std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
@@ -214,7 +215,7 @@ class HostPool final : public Pool {
   Result<SlotGrant> place(PartKind part, uint64_t key, uint64_t bytes, bool stable);
   Result<Slot> take_within_limit(PartKind part, uint64_t key, uint64_t bytes, bool stable,
                                  const Requester& requester);
-  bool withdraw_kept();
+  bool withdraw_kept(Engine& engine);
   Status wait_released(uint64_t position);
   Status give_back_surplus(PartKind part);
   std::string holders() const;

@@ -89,7 +89,7 @@ Status DeviceUnit::place() {
   }
   FSCCL_TRY(name_shards(shards_.places));
   FSCCL_TRY(name_sharded_grads(sharded_grads_.places));
-  return spec_.layout_of ? reserve_pack() : success();
+  return reserve_pack();
 }
 
 Status DeviceUnit::name_shards(std::vector<std::byte*> places) {

@@ -85,7 +85,8 @@ class DeviceUnit final : public Unit {
   Status check_reduce(const ReduceRequest& request);
   Status move_sharded_grads(void* const* places);
   Status prepare_pack(const void* const* grads);
-  Status make_pack(const std::vector<cuda::CastRange>& pieces);
+  bool is_packed(size_t index) const;
+  Status make_pack(const std::vector<const void*>& from);
   Status reserve_pack();
   Status pack() const;
   Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;

@@ -130,39 +130,38 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
 Status DeviceUnit::prepare_pack(const void* const* grads) {
   const std::vector<const void*> from(grads, grads + count());
   if (from == packed_from_) return success();
-  std::vector<cuda::CastRange> pieces;
-  for (size_t i = 0; i < count(); i++) {
-    if (!has_grad(i) || layout().tied(i) || !layout().numel(i)) continue;
-    FSCCL_TRY(check_device_memory(grads[i], "gradient", i));
-    pieces.push_back({reinterpret_cast<cuda::CUdeviceptr>(grads[i]),
-                      pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
-                      layout().numel(i), spec_.reduce_dtype, spec_.reduce_dtype});
-  }
-  mover_->finish(Track::Kind::gradients);  // streams may use the old one
+  for (size_t i = 0; i < count(); i++)
+    if (is_packed(i)) FSCCL_TRY(check_device_memory(grads[i], "gradient", i));
+  mover_->finish(Track::Kind::gradients);  // streams may use the old table
   packed_from_.clear();
-  FSCCL_TRY(make_pack(pieces));
+  FSCCL_TRY(make_pack(from));
   packed_from_ = from;
   return success();
 }
 
-Status DeviceUnit::make_pack(const std::vector<cuda::CastRange>& pieces) {
-  pack_.reset();
+bool DeviceUnit::is_packed(size_t index) const {
+  return has_grad(index) && !layout().tied(index) && layout().numel(index);
+}
+
+Status DeviceUnit::make_pack(const std::vector<const void*>& from) {
+  const cuda::CUdeviceptr slots = pool_.slots(rank_in_pool_);
+  std::vector<cuda::CastRange> pieces;
+  for (size_t i = 0; i < count(); i++)
+    if (is_packed(i))
+      pieces.push_back({reinterpret_cast<cuda::CUdeviceptr>(from[i]),
+                        slots + definition_.grad_map.offset[i], layout().numel(i),
+                        spec_.reduce_dtype, spec_.reduce_dtype});
+  pack_.reset();  // the new table takes its memory
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));
   FSCCL_ASSIGN(pack_, kernels->make_casts(pieces, cuda::CastBase::destinations));
   return success();
 }
 
-// Reserves memory for tables. To make a table between the operations of a step, the driver must
-// find memory, and may wait until the device is idle. The device is not idle while a stream waits
-// for this rank. A unit by parameter makes a table for each parameter, so their memory is reserved
-// from the start.
-Status DeviceUnit::reserve_pack() {
-  const cuda::CUdeviceptr slot = pool_.slots(rank_in_pool_) + definition_.grad_map.offset[0];
-  const uint64_t elements = layout().numel(0);
-  if (!has_grad(0) || !elements) return success();
-  return make_pack({{slot, slot, elements, spec_.reduce_dtype, spec_.reduce_dtype}});
-}
+// Reserves memory for the table. To make a table between the operations of a step, the driver must
+// find memory, and may wait until the device is idle. The device is not idle while a stream of
+// another rank on it waits for this rank.
+Status DeviceUnit::reserve_pack() { return make_pack(std::vector<const void*>(count())); }
 
 // Copies all of the caller's gradients to the slot in one launch.
 Status DeviceUnit::pack() const {

@@ -1,5 +1,8 @@
 #include "unit/device/p2p_replica_sum.h"
 
+#include <array>
+
+#include "comm/chain.h"
 #include "pool/device/device_pool.h"
 #include "pool/device/reach.h"
 
@@ -60,12 +63,12 @@ Status P2pReplicaSum::run(Call& call) {
 Status P2pReplicaSum::add(Call call) {
   FSCCL_TRY(track_->begin(call.stream));
   track_->enter(OpCode::all_reduce, 0, call.hash);
-  Status ran = run(call);
-  if (ran.ok()) return ran;
-  Error error = ran.error();
-  error.rank = track_->rank();
-  spec_.replicate_comm->engine().fail_all(error);
-  (void)track_->end(call.stream, false).ok();  // so that no rank waits for this one
+  Chain chain;
+  chain.begin();
+  Status ran = chain.run(std::array{&spec_.replicate_comm->engine()},
+                         [&]() -> Status { return run(call).with_peer(track_->rank(), -1); });
+  // No rank may wait for an operation that this rank did not put on its stream.
+  if (!ran.ok()) (void)track_->end(call.stream, false).ok();
   return ran;
 }
 

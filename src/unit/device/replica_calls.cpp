@@ -1,5 +1,8 @@
 #include "unit/device/replica_calls.h"
 
+#include <array>
+
+#include "comm/chain.h"
 #include "pool/device/device_pool.h"
 #include "pool/device/reach.h"
 
@@ -75,9 +78,9 @@ Status ReplicaCalls::run(const Call& call) {
 // Adds up the replicas' sums. The others have begun, so an error of this rank fails the
 // communicator.
 Status ReplicaCalls::add(Call call) {
-  Status ran = run(call);
-  if (!ran.ok()) spec_.replicate_comm->engine().fail_all(ran.error());
-  return ran;
+  Chain chain;
+  chain.begin();
+  return chain.run(std::array{&spec_.replicate_comm->engine()}, [&] { return run(call); });
 }
 
 }  // namespace fsccl

@@ -6,9 +6,10 @@
 
 namespace fsccl {
 
-SlotSet::SlotSet(HostPool& pool, PartKind part, int owner_rank, uint64_t unit_key, Role role,
-                 std::vector<uint64_t> bytes)
+SlotSet::SlotSet(HostPool& pool, Engine& engine, PartKind part, int owner_rank, uint64_t unit_key,
+                 Role role, std::vector<uint64_t> bytes)
     : pool_(&pool),
+      engine_(&engine),
       part_(part),
       owner_rank_(owner_rank),
       unit_key_(unit_key),
@@ -51,7 +52,7 @@ Result<uint64_t> SlotSet::take_all(const HostPool::Requester& requester) {
 Status SlotSet::give_back(size_t k, uint64_t position) {
   held_[k] = false;
   held_count_--;
-  return bytes_[k] ? pool_->give_back(part_, name(k), position) : success();
+  return bytes_[k] ? pool_->give_back(part_, name(k), position, *engine_) : success();
 }
 
 Status SlotSet::give_back_all(uint64_t position) {

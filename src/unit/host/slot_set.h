@@ -16,8 +16,9 @@ class SlotSet {
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
-  SlotSet(HostPool& pool, PartKind part, int owner_rank, uint64_t unit_key, Role role,
-          std::vector<uint64_t> bytes);
+  // `engine` is that of the ranks that take the slots together.
+  SlotSet(HostPool& pool, Engine& engine, PartKind part, int owner_rank, uint64_t unit_key,
+          Role role, std::vector<uint64_t> bytes);
 
   size_t size() const { return bytes_.size(); }
   PartKind part() const { return part_; }
@@ -49,6 +50,7 @@ class SlotSet {
 
  private:
   HostPool* pool_ = nullptr;
+  Engine* engine_ = nullptr;
   PartKind part_{};
   int owner_rank_ = 0;
   uint64_t unit_key_ = 0;

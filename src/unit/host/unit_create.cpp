@@ -104,12 +104,12 @@ std::string HostUnit::holdings() const {
 void HostUnit::make_slots() {
   const int own = pool().rank();
   if (shared())
-    writable_slots_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::parameters,
+    writable_slots_ = SlotSet(pool(), engine(), PartKind::own, own, key_, SlotSet::Role::parameters,
                               definition_.wire_map.slots);
-  slots_ =
-      SlotSet(pool(), shared() ? PartKind::shared : PartKind::own, shared() ? shared_owner_ : own,
-              key_, SlotSet::Role::parameters, definition_.wire_map.slots);
-  grads_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::gradients,
+  slots_ = SlotSet(pool(), engine(), shared() ? PartKind::shared : PartKind::own,
+                   shared() ? shared_owner_ : own, key_, SlotSet::Role::parameters,
+                   definition_.wire_map.slots);
+  grads_ = SlotSet(pool(), engine(), PartKind::own, own, key_, SlotSet::Role::gradients,
                    definition_.grad_map.slots);
   reduced_.resize(grads_.size());
 }

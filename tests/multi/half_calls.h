@@ -1,0 +1,61 @@
+// The calls that half_call_test.cpp lets fail in the middle, and what they share.
+#pragma once
+#include <fsccl/codec.h>
+#include <fsccl/fsccl.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "multi/processes.h"
+
+namespace fsccl::testing {
+
+constexpr int kRanks = 4;
+
+struct Call {
+  fsccl_comm_t comm = nullptr;   // that of the call, on which it may fail
+  std::function<void()> before;  // done without a fault
+  std::function<fsccl_status_t()> run;
+  std::function<void()> give_back;
+};
+using Maker = std::function<Call(const Child&, fsccl_comm_t world)>;
+using NamedCalls = std::vector<std::pair<std::string, Maker>>;
+
+const NamedCalls& operations();  // calls that submit several operations
+const NamedCalls& agreements();  // calls in which ranks agree in several steps
+
+// Ends the process with a message, as a test does that goes no further.
+void must(bool good, const std::string& what);
+inline void must_do(fsccl_status_t status, const char* what) { must(status >= 0, what); }
+fsccl_comm_t part_of(fsccl_comm_t world, int color);
+
+// A unit on communicators and a pool of its own.
+struct UnitCase {
+  bool replicas = false;
+  const fsccl_codec_t* gather = nullptr;
+  const fsccl_codec_t* sums = nullptr;
+};
+class MadeUnit {
+ public:
+  static constexpr size_t kParams = 3;
+  static std::vector<fsccl_param_t> params();
+
+  MadeUnit(const UnitCase& c, const Child& self, fsccl_comm_t world);
+  fsccl_status_t create();  // also again, after an error
+  void destroy();           // all but comm()
+
+  fsccl_comm_t comm() const { return replicas_ ? replicas_ : shards_; }
+  fsccl_pool_t pool() const { return pool_; }
+  fsccl_unit_t unit() const { return unit_; }
+
+ private:
+  UnitCase case_;
+  fsccl_comm_t shards_ = nullptr, replicas_ = nullptr;
+  fsccl_pool_t pool_ = nullptr;
+  fsccl_unit_t unit_ = nullptr;
+};
+
+}  // namespace fsccl::testing
