@@ -1,6 +1,7 @@
 #include "comm/list.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "base/count_text.h"
@@ -183,15 +184,12 @@ namespace {
 bool reading_pays(const ListShape& shape, uint64_t slot_bytes, const SelectOptions& options) {
   if (!options.costs.can_read || shape.ranks == 1) return false;
   if (options.always_read) return true;
-  ListShape first = shape, second = shape;
-  first.rank = shape.root;
-  second.rank = (shape.root + 1) % shape.ranks;
-  const std::vector<Plan> slots_of_first = list_slots(first, slot_bytes),
-                          slots_of_second = list_slots(second, slot_bytes);
-  double slots_ns = 0;
-  for (size_t k = 0; k < slots_of_first.size(); k++)
-    slots_ns += price({slots_of_first[k], slots_of_second[k]}, options.costs, false).ns;
-  return price({list_read(first), list_read(second)}, options.costs, true).ns < slots_ns;
+  std::array<ListShape, 2> shapes = {shape, shape};
+  shapes[0].rank = shape.root;
+  shapes[1].rank = (shape.root + 1) % shape.ranks;
+  const double read_ns =
+      price({list_read(shapes[0]), list_read(shapes[1])}, options.costs, true).ns;
+  return read_ns < list_slots_ns(shapes, slot_bytes, options.costs);
 }
 
 }  // namespace

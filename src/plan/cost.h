@@ -21,6 +21,10 @@ struct Cost {
   double at(uint64_t bytes) const;
 };
 
+// A rank that reads and writes at least this many bytes, a quarter of most last-level caches, is
+// limited by the bandwidth of memory.
+inline constexpr uint64_t kPastCachesBytes = 8u << 20;
+
 // Which copies of large pieces through slots copy several pages side by side (kernels/kernels.h)
 // instead of one after the other. The best choice differs between generations of processors.
 enum class SideBySide : uint8_t { none, from_slots, both };
@@ -38,7 +42,12 @@ struct Costs {
   Cost slot_cached{{60, 250, 11000}};
   Cost slot_streaming{{400, 700, 18000}};  // the same with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // a read of a peer's private memory by the system
-  double copy_per_byte = 0.04;             // a copy between memory that both ranks can touch
+  // A read takes so many times as long, compared with copies through slots, if the bytes are not in
+  // the caches. The library's stores bypass the caches there. The system's stores do not: each
+  // cache line is fetched before it is overwritten, which is a third pass over memory.
+  static constexpr double kLeastPastCaches = 1.5, kMostPastCaches = 3.25;
+  double read_past_caches = kLeastPastCaches;
+  double copy_per_byte = 0.04;  // a copy between memory that both ranks can touch
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
   // Signals are messages, which are received in the background: a wait for a signal that has come

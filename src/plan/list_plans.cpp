@@ -277,4 +277,18 @@ std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
   return plans;
 }
 
+// The ranks do not wait for each other between two plans, so each plan after the first takes the
+// time in which the busier rank works.
+double list_slots_ns(const std::array<ListShape, 2>& shapes, uint64_t slot_bytes,
+                     const Costs& costs) {
+  const std::vector<Plan> first = list_slots(shapes[0], slot_bytes),
+                          second = list_slots(shapes[1], slot_bytes);
+  double ns = 0;
+  for (size_t k = 0; k < first.size(); k++) {
+    const Price one = price({first[k], second[k]}, costs, false);
+    ns += k == 0 ? one.ns : one.busy;
+  }
+  return ns;
+}
+
 }  // namespace fsccl

@@ -9,9 +9,11 @@
 //                 all-gather several slots, with a bucket each: pieces of as many tensors as fit.
 //                 Small tensors thus travel packed.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "plan/cost.h"
 #include "plan/plan.h"
 
 namespace fsccl {
@@ -44,5 +46,10 @@ struct ListShape {
 Plan list_direct(const ListShape& shape);
 Plan list_read(const ListShape& shape);
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes);
+
+// Predicts the time in ns of all plans of list_slots(). `shapes` are those of the two ranks that
+// stand for all (cost.h).
+double list_slots_ns(const std::array<ListShape, 2>& shapes, uint64_t slot_bytes,
+                     const Costs& costs);
 
 }  // namespace fsccl

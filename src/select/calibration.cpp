@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -28,7 +29,12 @@ constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 // Buffers of the largest size are used in turn, so that the first-level cache does not hold the
 // bytes that are moved. It does not hold them in use either.
 constexpr size_t kBuffers = 4;
-constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3;
+// So many buffers are read or moved through slots to find out what both cost past the caches. A
+// rank then reads and writes kPastCachesBytes. The faster of kPastSamples samples counts.
+constexpr size_t kPastBuffers = kPastCachesBytes / 2 / kLarge;
+constexpr uint32_t kPastSamples = 2;
+constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3 +
+                            kPastSamples * (kPastBuffers + 1) + 2;
 constexpr uint64_t kKnown = 1;  // the signal of a rank that knows the costs already
 // If an exchange takes longer than this, one of the two ranks shares its core with another process
 // at present, and the defaults are used.
@@ -45,7 +51,14 @@ struct Findings {
   uint16_t copy = 0;
   uint8_t unit = 0;  // 0: there are no results
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
+  uint8_t read_past_caches : 3 = 0;  // in steps above Costs::kLeastPastCaches
 };
+constexpr double kPastCachesStep = (Costs::kMostPastCaches - Costs::kLeastPastCaches) / 7;
+uint8_t pack_past_caches(double ratio) {
+  const double above =
+      std::clamp(ratio, Costs::kLeastPastCaches, Costs::kMostPastCaches) - Costs::kLeastPastCaches;
+  return static_cast<uint8_t>(std::lround(above / kPastCachesStep)) & 7;
+}
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
 Costs unpack(const Findings& found, const Costs& fallback) {
@@ -61,6 +74,7 @@ Costs unpack(const Findings& found, const Costs& fallback) {
   unpack(&costs.slot_cached, found.cached);
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
+  costs.read_past_caches = Costs::kLeastPastCaches + kPastCachesStep * found.read_past_caches;
   if (found.mirrored) costs.message = std::min(ns(found.read[0]), costs.exchange / 2);
   costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
   if (found.side_by_side < kSideBySide.size()) costs.side_by_side = SideBySide{found.side_by_side};
@@ -102,6 +116,7 @@ class Probe {
     if (!mirrored_) side_by_side(&found, exchange);
     found.can_read =
         found.can_read && reads([&](uint64_t address) { return measure_reads(&found, address); });
+    if (!mirrored_) measure_past_caches(&found, exchange);
     found.exchange = pack(exchange);
     found.copy = pack(copy_ns());
     if (share_a_core() || both_.stopped()) found.unit = 0;
@@ -144,6 +159,7 @@ class Probe {
     take(costs.slot_cached, &found.cached);
     take(costs.slot_streaming, &found.streaming);
     take(costs.read, &found.read);
+    found.read_past_caches = pack_past_caches(costs.read_past_caches) & 7;
     found.side_by_side = static_cast<uint8_t>(costs.side_by_side) & 3;
     if (mirrored_) {
       found.mirrored = 1;
@@ -207,7 +223,7 @@ class Probe {
     found->cached.back() =
         static_cast<uint16_t>(std::clamp(large, 1.0, static_cast<double>(found->cached.back())));
   }
-  size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
+  size_t next_buffer() { return turn_++ % buffers_ * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores, SideBySide way = SideBySide::none) {
     if (both_.stopped()) return;  // no signal would follow the bytes
     bytes = std::min(bytes, slot_bytes_);
@@ -250,6 +266,43 @@ class Probe {
       }));
     return read;
   }
+  // Measures how many times longer a read takes, compared with copies through slots, if the bytes
+  // are not in the caches.
+  void measure_past_caches(Findings* found, double exchange) {
+    buffers_ = kPastBuffers;
+    make_buffers(buffers_ * kLarge);
+    const bool streams = found->streaming.back() < found->cached.back();
+    const double pieces =
+        std::max(1.0, static_cast<double>(kLarge) / static_cast<double>(slot_bytes_));
+    const auto least_of_samples = [](const auto& action) {
+      int64_t least = std::numeric_limits<int64_t>::max();
+      for (uint32_t i = 0; i < kPastSamples; i++) {
+        const int64_t begin = now_ns();
+        action();
+        least = std::min(least, now_ns() - begin);
+      }
+      return static_cast<double>(least) / kPastBuffers;
+    };
+    const double slots =
+        pieces * (least_of_samples([&] {
+                    for (size_t i = 0; i < kPastBuffers; i++)
+                      through_slot(kLarge, streams ? Stores::streaming : Stores::cached);
+                  }) -
+                  exchange);
+    double read = 0;
+    reads([&](uint64_t address) {
+      read = least_of_samples([&] {
+        both_.exchange();
+        if (found->can_read)
+          found->can_read = channel_.read(peer_, address, out_.data(), kPastBuffers * kLarge).ok();
+      });
+      return true;
+    });
+    const double slots_cached = std::min(found->cached.back(), found->streaming.back());
+    if (found->can_read && slots > 0)
+      found->read_past_caches =
+          pack_past_caches(read / found->read.back() / (slots / slots_cached)) & 7;
+  }
   void make_buffers(size_t bytes) {
     in_.resize(bytes / sizeof(Line));
     out_.resize(bytes / sizeof(Line));
@@ -264,7 +317,7 @@ class Probe {
   const uint8_t unit_ = mirrored_ ? kNetworkUnit : 1;
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
-  size_t turn_ = 0;
+  size_t turn_ = 0, buffers_ = kBuffers;
   std::vector<Line> in_, out_;  // aligned as most buffers of callers are
 };
 

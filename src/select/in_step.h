@@ -53,7 +53,7 @@ class InStep {
   static constexpr int kBarePolls = 1000;
   // A measurement that takes longer is ended, and the defaults are used, because one of the two
   // ranks does not run.
-  static constexpr int64_t kEnoughNs = 20'000'000;
+  static constexpr int64_t kEnoughNs = 30'000'000;
   struct Signal {
     uint64_t stop = 0, word = 0;
   };

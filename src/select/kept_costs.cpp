@@ -30,8 +30,13 @@ Costs least_of(const Costs& a, const Costs& b) {
   take_less(least.slot_cached, b.slot_cached);
   take_less(least.slot_streaming, b.slot_streaming);
   take_less(least.copy_per_byte, b.copy_per_byte);
-  if (!a.can_read) least.read = b.read;
-  if (a.can_read && b.can_read) take_less(least.read, b.read);
+  if (!a.can_read) {
+    least.read = b.read;
+    least.read_past_caches = b.read_past_caches;
+  } else if (b.can_read) {
+    take_less(least.read, b.read);
+    take_less(least.read_past_caches, b.read_past_caches);
+  }
   least.can_read = a.can_read || b.can_read;
   return least;
 }

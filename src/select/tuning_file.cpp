@@ -70,7 +70,7 @@ class Reader : JsonReader {
     const std::string inside = place + ".measured";
     if (!object(values, inside,
                 {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
-                 "side_by_side", "read_ns", "copy_ns_per_kib"}))
+                 "side_by_side", "read_ns", "read_past_caches", "copy_ns_per_kib"}))
       return false;
     if (const Json& sizes = values["sizes"];
         !sizes.is_array() ||
@@ -96,6 +96,10 @@ class Reader : JsonReader {
     const bool reads = values.contains("read_ns") && !values["read_ns"].is_null();
     costs.can_read = reads;
     if (reads && !cost(values, "read_ns", inside, &costs.read)) return false;
+    if (!number(values, "read_past_caches", inside, Costs::kMostPastCaches,
+                &costs.read_past_caches))
+      return false;
+    costs.read_past_caches = std::max(costs.read_past_caches, Costs::kLeastPastCaches);
     tuning_.costs.push_back(std::move(made));
     return true;
   }
@@ -211,6 +215,7 @@ void write_costs(JsonWriter& out, const Costs& costs) {
            {"slots_past_caches_ns", rounded(costs.slot_streaming)},
            {"side_by_side", kSideBySide[static_cast<size_t>(costs.side_by_side)]},
            {"read_ns", [&] { costs.can_read ? out.list(costs.read.ns, whole) : out.null(); }},
+           {"read_past_caches", costs.read_past_caches},
            {"copy_ns_per_kib", std::nearbyint(costs.copy_per_byte * 10240) / 10}});
 }
 

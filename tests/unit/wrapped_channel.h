@@ -31,7 +31,7 @@ class Wrapped : public ForwardingChannel {
   std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll =
       [](auto...) { return true; };
   std::function<void()> on_failure = [] {}, on_hear_out = [] {};
-  std::function<fsccl_status_t()> on_read = [] { return FSCCL_OK; };
+  std::function<fsccl_status_t(size_t bytes)> on_read = [](size_t) { return FSCCL_OK; };
 
   void signal(const fsccl_transport_line_t& line) override {
     on_signal(line.tick);
@@ -46,7 +46,7 @@ class Wrapped : public ForwardingChannel {
     inner->prepare(tick);
   }
   Status read(int peer, uint64_t address, void* destination, size_t bytes) override {
-    const fsccl_status_t status = on_read();
+    const fsccl_status_t status = on_read(bytes);
     return status == FSCCL_OK ? inner->read(peer, address, destination, bytes)
                               : ::fsccl::fail(status, "the test says so");
   }

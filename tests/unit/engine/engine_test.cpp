@@ -380,7 +380,7 @@ Error all_gather_that_reads(
     const std::function<void()>& at_end = [] {}) {
   Error error;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
-    if (rank == 0) channel.on_read = [&] { return read(channel); };
+    if (rank == 0) channel.on_read = [&](size_t) { return read(channel); };
     EngineOptions options = options_over(channel, rank, 2, tick);
     options.same_process.assign(2, false);
     Engine engine(std::move(options));

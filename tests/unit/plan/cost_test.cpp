@@ -147,6 +147,19 @@ TEST(Cost, WhatAReceiverReadsTakesLongerPastTheCaches) {
               1000 + 1.5 * (3000 + many) + 1000, 100);
 }
 
+// In memory a read takes at least 1.25 times as long as both copies through a slot, even if it is
+// much faster in the caches.
+TEST(Cost, WhatTheSystemReadsInMemoryTakesLongerThanSlots) {
+  Costs costs = round_numbers();
+  for (double& ns : costs.read.ns) ns /= 8;
+  const auto ratio = [&](uint64_t bytes) {  // of each rank's part
+    return price(pair_of(gather_direct, bytes, 0), costs, true).ns /
+           price(pair_of(gather_slots, bytes, 1 << 17), costs, false).ns;
+  };
+  EXPECT_LT(ratio(8 << 20), 1);
+  EXPECT_GT(ratio(32 << 20), 1);
+}
+
 // The system reads the peer's part into scratch memory, and it is reduced from there.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
   const auto reduce = [](const Shape& shape, uint64_t) {

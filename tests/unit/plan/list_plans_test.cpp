@@ -177,5 +177,26 @@ TEST(Lists, MirroredSlotsGetOnePutForEachPeer) {
   }
 }
 
+// The root of a broadcast fills a slot while a receiver empties the one before, so the time is that
+// of one of the two copies, and an exchange for each bucket.
+TEST(Lists, BucketsOverlapInThePredictedTime) {
+  Costs costs;
+  costs.exchange = 1000;
+  costs.slot_cached.ns = {512, 4096, 262144};  // 2 ns a byte, one for each of the two copies
+  costs.slot_streaming.ns = {1e9, 1e9, 1e9};
+  const uint64_t bytes = 16 << 20, slot_bytes = 1 << 20;
+  std::array<ListShape, 2> shapes;
+  for (int rank = 0; rank < 2; rank++) {
+    ListShape& shape = shapes[static_cast<size_t>(rank)];
+    shape.kind = ListKind::broadcast;
+    shape.rank = rank;
+    shape.ranks = 2;
+    shape.tensors.push_back({FSCCL_UINT8, {bytes}});
+  }
+  const double ns = list_slots_ns(shapes, slot_bytes, costs);
+  EXPECT_GT(ns, static_cast<double>(bytes));
+  EXPECT_LT(ns, 1.1 * static_cast<double>(bytes));
+}
+
 }  // namespace
 }  // namespace fsccl::testing

@@ -54,7 +54,7 @@ class KeptCostsTest : public ::testing::Test {
     std::vector<Costs> costs(2);
     over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
       channel.on_signal = [&](uint32_t) { (*signals)++; };
-      channel.on_read = [&] { return reads_now ? FSCCL_OK : FSCCL_ERR_NOT_AVAILABLE; };
+      channel.on_read = [&](size_t) { return reads_now ? FSCCL_OK : FSCCL_ERR_NOT_AVAILABLE; };
       KeptCosts mine = kept();
       costs[static_cast<size_t>(rank)] =
           calibrate({&channel, rank, 2, now_ns() + kLimitNs, [] { return false; }}, 1, {}, false,
