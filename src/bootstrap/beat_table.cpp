@@ -17,7 +17,7 @@ Result<Fd> BeatTable::create(uint64_t job, size_t rows) {
   if (!fd.valid()) return fail_errno(errno, "memfd_create for heartbeats");
   const size_t bytes = bytes_of(rows);
   const Header header{kMagic, job, rows};
-  // Reserved now, so that no beat can meet a shortage of memory.
+  // The memory is reserved now, so that no beat can meet a shortage of memory.
   uint64_t reserved = 0;
   if (const int error = reserve_file(fd.get(), &reserved, bytes))
     return fail_errno(
@@ -58,7 +58,7 @@ BeatTable::~BeatTable() {
 
 void BeatTable::beat(size_t row, int64_t now_ns, int32_t thread) {
   std::atomic_ref(at(row).thread).store(thread, std::memory_order_relaxed);
-  // This store pairs with the load in last(): who sees the beat sees the thread.
+  // This store pairs with the load in last(): a reader that sees the beat sees the thread, too.
   std::atomic_ref(at(row).beat_ns).store(now_ns, std::memory_order_release);
 }
 

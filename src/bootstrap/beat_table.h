@@ -2,9 +2,9 @@
 // each rank of the job on that host. A rank writes its own row and reads the others' rows, so a
 // beat is a store and no message.
 //
-// The content is not trusted: a mark only says that something has changed, an age is believed only
-// within the reader's own knowledge, and the system is asked about a thread under the process's
-// number and start time.
+// The content is not trusted. A reader takes from a time of a beat only that it has changed, and
+// how old it is, but not older than the reader's last look (Pulse::look()). It asks the system
+// about a thread only together with the number and the start time of the process.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,9 +25,11 @@ class BeatTable {
 
   void beat(size_t row, int64_t now_ns, int32_t thread);
   void leave(size_t row);
-  int64_t last(size_t row) const;  // when it beat, on the system's monotonic clock; 0: never
+  // Returns the time of the last beat on the system's monotonic clock, 0 before the first beat, or
+  // kLeft.
+  int64_t last(size_t row) const;
   bool has_left(size_t row) const { return last(row) == kLeft; }
-  int64_t age_ns(size_t row, int64_t now_ns) const;  // the age in the row; 0 if it is impossible
+  int64_t age_ns(size_t row, int64_t now_ns) const;  // age of the last beat; 0 if impossible
   int32_t thread(size_t row) const;
 
  private:

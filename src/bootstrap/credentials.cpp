@@ -84,7 +84,8 @@ Result<FramedSocket> introduce_as(Fd fd, const Credentials& credentials, Purpose
   random_bytes(nonce.data(), nonce.size());
   HandshakeClient handshake(credentials, purpose, job, rank, ranks, nonce);
   FramedSocket channel(std::move(fd), kMaxRequestBytes);
-  // A listener that has already sent its reason and closed is heard below.
+  // If the listener has sent a reason and closed already, sending fails and expect() below returns
+  // the reason.
   if (Status sent = channel.send(FrameType::kHello, handshake.hello(), deadline, broken);
       !sent.ok() && sent.code() != FSCCL_ERR_LINK)
     return sent;

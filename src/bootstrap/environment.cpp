@@ -16,9 +16,11 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kRefusalDescriptors = 6;  // for the service thread, and for those who come
-constexpr int64_t kRefusalMs = 1000;    // for those who come a little later
-// an earlier communicator of the same name may just be ending
+// Descriptors that a refusal takes: those of the service thread, and of ranks that come.
+constexpr int kRefusalDescriptors = 6;
+constexpr int64_t kRefusalMs = 1000;  // ranks that come a little later see the refusal, too
+// The time for which a name or port that is in use is tried again: an earlier communicator of the
+// same name may just be ending.
 constexpr int64_t kNamePatienceMs = 2000;
 
 std::string owner_of(const std::string& name) {
@@ -41,7 +43,7 @@ Result<Fd> patiently(const std::function<Result<Fd>()>& listen, Deadline deadlin
   return fd;
 }
 
-// `on_this_host`: rank 0 is on this host.
+// `on_this_host` says whether rank 0 is on this host.
 Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Config& settings,
                                        bool on_this_host) {
   Credentials credentials;
@@ -50,8 +52,8 @@ Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Co
     FSCCL_ASSIGN(credentials.key, read_secret_file(settings.job_secret_file));
     return credentials;
   }
-  // Where ranks of other hosts may come without a proof, those of this host give none, too: all
-  // ranks of a job do the same.
+  // If ranks of other hosts may come without a proof, the ranks of this host give none either,
+  // because all ranks of a job must have the same mode.
   const bool by_user = on_this_host && !(launch.hosts_unknown && settings.insecure);
   credentials.mode = by_user ? AuthMode::kUser : AuthMode::kNone;
   if (by_user || settings.insecure) return credentials;
@@ -76,7 +78,8 @@ uint64_t number_from(const std::string& text) {
   return number;
 }
 
-// Two processes with RANK=0, and two jobs with one name, look alike from local.
+// Two processes with RANK=0 and two jobs with one name look alike to this process, so the error
+// names both causes.
 Result<Fd> listen_on_host(const std::string& name, const LaunchEnvironment& launch,
                           Deadline deadline) {
   Result<Fd> listener = patiently([&] { return listen_unix(name); }, deadline);
@@ -183,10 +186,10 @@ class RendezvousSearch {
     return launch_.rank == 0 ? open_tcp(port) : success();
   }
 
-  // No variable says whether the ranks share a host, and each may name the host of rank 0 in its
-  // own way; rank 0 itself perhaps as localhost, though others come from elsewhere. So rank 0
-  // listens both for its host and for others, and a rank looks for it at whatever MASTER_ADDR means
-  // local.
+  // Finds the place if no variable says whether the ranks share a host. Each rank may then name the
+  // host of rank 0 in its own way, and rank 0 may name it localhost although other ranks come from
+  // other hosts. So rank 0 listens for its host and, if TCP may be used, for others. A rank looks
+  // for rank 0 on its own host if MASTER_ADDR means this host there, and then over TCP.
   Status anywhere() {
     bool on_this_host = launch_.one_host;
     std::vector<SocketAddress> addresses;
@@ -238,8 +241,9 @@ class RendezvousSearch {
     return success();
   }
 
-  // This rank does not come. Ranks that wait for it on this host need not wait for the deadline:
-  // they learn why, from whoever listens there, or from this rank, if it is rank 0. `why` goes on.
+  // Tells the ranks of this host why this rank does not join, so that they need not wait for the
+  // deadline. Rank 0 tells those that come to it; another rank tells the process that listens for
+  // them. Returns `why`, or an earlier failure of the job.
   Status tell_this_host(Status why) {
     RendezvousPoint local = place_;
     local.credentials = {};
@@ -262,7 +266,7 @@ class RendezvousSearch {
   }
 
   // Tells `why` to the ranks that come to `place`, if this rank listens there, or else to the
-  // process that listens there.
+  // process that listens there. Returns `why`, or an earlier failure of the job.
   Status tell(const RendezvousPoint& place, Status why) {
     if (listeners_.empty())
       return report_failure(place, launch_.rank, launch_.ranks, std::move(why), deadline_);
@@ -270,7 +274,7 @@ class RendezvousSearch {
         !check_descriptors(kRefusalDescriptors, "refuse a job").ok()) {
       listeners_.clear();
       const Result<Fd> refusal = refuse_unix(listener_);
-      // by those who come
+      // Ranks that come before this deadline see the refusal.
       const Deadline seen =
           Deadline::at(std::min(Deadline::in_ms(kRefusalMs).at_ns(), deadline_.at_ns()));
       if (refusal.ok()) wait_until([] { return false; }, seen, kNothingBreaks, between_attempts());
@@ -284,7 +288,7 @@ class RendezvousSearch {
   const LaunchEnvironment& launch_;
   const Config& settings_;
   const Deadline deadline_;
-  std::string listener_;  // where ranks of one host meet
+  std::string listener_;  // the name of the Unix listener where ranks of one host meet
   RendezvousPoint place_;
   std::vector<Fd> listeners_;
   std::string advice_;

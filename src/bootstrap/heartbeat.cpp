@@ -17,7 +17,7 @@ std::string describe(const PeerLife& life) {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr uint8_t kMostHops = 32;  // twice the depth of a tree of millions
+constexpr uint8_t kMostHops = 32;  // more than twice the longest path in a tree of kMaxRanks ranks
 
 uint32_t as_ms(int64_t ns) {
   return static_cast<uint32_t>(std::clamp<int64_t>((ns + kMs / 2) / kMs, 0, UINT32_MAX));
@@ -93,11 +93,13 @@ Heart::Findings Heart::look(int64_t now_ns, Senses& senses) {
   Findings findings;
   const int64_t waking_ns = clock_.advance(now_ns);
   std::set<int32_t> met{rank_};
-  // and whether a silent one is between: then it tells nothing
+  // The ranks to look at, each with whether a silent rank lies between. Such a silent rank reports
+  // nothing, so the ranks behind it are looked at, too.
   std::vector<std::pair<int32_t, bool>> ranks{{rank_, false}};
   for (size_t i = 0; i < ranks.size(); i++) {
     const auto [rank, cut_off] = ranks[i];
-    // this rank itself, and where the tree is mended
+    // This rank itself and lost ranks are not watched, but the ranks next to them are: where a rank
+    // is lost, the tree is mended.
     const bool through = rank == rank_ || lost_.contains(rank);
     const bool silent = !through && watch(rank, now_ns, waking_ns, senses, findings);
     if (!through && !silent && !cut_off) continue;

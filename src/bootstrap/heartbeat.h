@@ -4,9 +4,10 @@
 //
 // Watchers. Each rank watches its neighbours in the tree, and behind a silent neighbour every rank
 // that it can see, because those ranks have no other way to report. A rank reports along the tree,
-// to each link, everything that comes from elsewhere. Between any two ranks lies a neighbour of
-// each that sees it directly. While a tree is mended it may have cycles, so a report is passed on
-// only a limited number of times and does not outlive its subject for long.
+// to each link, everything that it has seen itself or heard over other links. The path between any
+// two ranks begins and ends with a neighbour of each, which sees that rank directly. While a tree
+// is mended it may have cycles, so a report is passed on only a limited number of times and does
+// not outlive its subject for long.
 //
 // Silence. A rank shows a mark that changes with every beat. Its silence is counted in the
 // watcher's waking time, of which a pause between two looks counts as one beat at most: a watcher

@@ -35,7 +35,7 @@ class Cursor {
     while (!at_end() && of_a_name(list_[at_])) ++at_;
     return std::string_view(list_).substr(begin, at_ - begin);
   }
-  // Also how many digits it has.
+  // Reads a number. *digits is how many digits it has.
   Result<int32_t> number(size_t* digits) {
     int32_t value = 0;
     const char* const begin = list_.data() + at_;
@@ -53,7 +53,7 @@ class Cursor {
   size_t at_ = 0;
 };
 
-// "08-11,3]": behind the opening bracket.
+// Reads the part after an opening bracket, such as "08-11,3]".
 Status read_numbers(Cursor* cursor, std::vector<std::string>* numbers) {
   do {
     size_t digits = 0, last_digits = 0;
@@ -71,7 +71,7 @@ Status read_numbers(Cursor* cursor, std::vector<std::string>* numbers) {
   return cursor->take(']') ? success() : cursor->wrong("a comma or a closing bracket is expected");
 }
 
-// One entry of the list: a name in which brackets stand for several.
+// Reads one entry of the list: a name in which each bracket stands for several numbers.
 Status read_entry(Cursor* cursor, std::vector<std::string>* hosts) {
   std::vector<std::string> names = {std::string(cursor->name())};
   while (cursor->take('[')) {

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxHosts = 65536;
 // more than kMaxHosts hosts.
 Result<std::vector<std::string>> expand_hosts(const std::string& list);
 
-// The count of the node with this number, from 0.
+// Returns the count of node `node`; nodes are numbered from 0.
 Result<int32_t> count_of_node(const std::string& counts, int32_t node);
 
 }  // namespace fsccl

@@ -20,9 +20,10 @@ namespace fsccl {
 
 namespace {
 
-// the service thread's, listeners, the way into the job, a communicator's memory
+// Descriptors of the service thread, the listeners, the connections to join the job, and the memory
+// of a communicator.
 constexpr int kOwnDescriptors = 12;
-constexpr int kMeetingDescriptors = 5;  // its listeners, and who stands there
+constexpr int kMeetingDescriptors = 5;  // the listeners and visitors of the rendezvous
 
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks)
@@ -33,7 +34,7 @@ Status check_rank(int rank, int ranks) {
   return success();
 }
 
-// `problem`: why this rank cannot join whatever the id says; the others are told.
+// If `problem` is an error, this rank cannot join whatever the id says, and the others are told.
 Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks,
                                         Status problem, Deadline deadline) {
   FSCCL_ASSIGN(const UniqueId id, decode_unique_id(bytes));

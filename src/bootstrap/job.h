@@ -43,7 +43,7 @@ struct PeerLife {
   bool stopped = false;    // its host says that its process is stopped
   bool host_lost = false;  // the rank is dead because its host is lost
 };
-// Describes its silence: "silent for 520 ms, its process is stopped".
+// Describes the silence of a rank: "silent for 520 ms, its process is stopped".
 std::string describe(const PeerLife& life);
 
 struct HeartbeatTimes;
@@ -93,10 +93,10 @@ class Job {
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 
-  // A question which ranks of a group are left. All survivors get the same answer. The call is
-  // collective over them: it blocks until each member has asked the question with the same number
-  // or is known to be lost, or until the deadline passes. After that, the question can be asked
-  // again. A member in the answer may be lost after the answer was given.
+  // The question which ranks of a group are left. agree() asks it and gives all survivors the same
+  // answer. It is collective over them: it blocks until each member has asked the question with the
+  // same number (`meeting`) or is known to be lost, or until the deadline passes. After that, the
+  // question can be asked again. A member that the answer counts as left over may be lost later.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
@@ -135,7 +135,7 @@ class Job {
   virtual void leave() = 0;
 };
 
-// fsccl_unique_id_create: begins to listen in this process.
+// Implements fsccl_unique_id_create(): makes an id, and begins to listen in this process.
 Status create_unique_id(fsccl_unique_id_t* id);
 
 }  // namespace fsccl

@@ -15,8 +15,9 @@ namespace fsccl {
 
 namespace {
 
-// It listened before its address was given out: whoever refuses has ended. As many attempts as fit
-// into half a second; not the time, which may be over after one in which this process was stopped.
+// The parent listened before its address was given out, so a parent that refuses has ended. The
+// attempts take about half a second. They are counted, because after a pause in which this process
+// was stopped no time would be left for a second one.
 constexpr int kParentAttempts = 28;
 constexpr int64_t kReportPatienceMs = 1000;
 constexpr int64_t kTcpAttemptMs = 2000;
@@ -25,7 +26,8 @@ Deadline sooner(Deadline deadline, int64_t ms) {
   return Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(ms).at_ns()));
 }
 
-// Another attempt may succeed: nobody listens yet, or a crowd at the door had this rank sent away.
+// Returns true if another attempt may succeed, because nobody listened yet, or a crowd at the door
+// had this rank sent away.
 bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
 
 struct Admission {
@@ -51,7 +53,8 @@ Result<Admission> register_once(const RendezvousPoint& place, const SocketAddres
   FSCCL_TRY(
       admission.channel.send(FrameType::kRegister, encode(Register{*self, left_ms}), deadline));
   Result<Bytes> answer = admission.channel.expect(FrameType::kAssign, deadline);
-  if (!versions.ok()) return versions;  // the rendezvous has seen it too, and fails the job
+  // The rendezvous has seen the difference, too, and fails the job.
+  if (!versions.ok()) return versions;
   if (!answer.ok()) return answer.take_status();
   FSCCL_ASSIGN(admission.assign, decode_assign(answer.value(), ranks));
   return admission;
@@ -79,7 +82,7 @@ Result<Admission> register_rank(const RendezvousPoint& place, MemberRecord* self
     return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}",
                 self->rank, describe(*tried), ranks, last.text());
   if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
-  // the rendezvous's own words
+  // The rendezvous itself has said why.
   if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;
   return fail(FSCCL_ERR_TIMEOUT,
               "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? "
@@ -100,7 +103,7 @@ Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Admissio
     Result<Fd> fd = connect_to(address, deadline);
     if (!fd.ok()) {
       last = fd.take_status();
-      // nobody listens at a Unix socket any more
+      // A Unix socket that refuses has no listener any more, so another attempt is of no use.
       return by_unix || !worth_another_try(last) || ++attempts == kParentAttempts;
     }
     Result<FramedSocket> channel =
@@ -126,7 +129,7 @@ Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Admissio
       .with_peer(self.rank, parent.rank);
 }
 
-// Its listener is there before the rendezvous tells anybody of it.
+// Opens the listeners of this rank, before the rendezvous tells other ranks their addresses.
 Result<Doors> open_doors(const RendezvousPoint& place, MemberRecord* self) {
   Doors doors;
   FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(self->listener)));
@@ -135,7 +138,7 @@ Result<Doors> open_doors(const RendezvousPoint& place, MemberRecord* self) {
   FSCCL_ASSIGN(Fd tcp_listener, listen_tcp(0));
   self->port = port_of(local_address(tcp_listener.get()));
   doors.listeners.push_back(std::move(tcp_listener));
-  // without it beats come in frames alone
+  // If there is no socket for datagrams, beats come in frames alone.
   Result<Fd> beats = config()->heartbeat_ms ? open_datagrams() : Fd();
   if (beats.ok()) doors.beats = beats.take();
   if (doors.beats.valid()) self->beat_port = port_of(local_address(doors.beats.get()));
@@ -216,8 +219,8 @@ Status report_failure(const RendezvousPoint& place, int32_t rank, int32_t ranks,
     return false;
   };
   wait_until(reported, patience, kNothingBreaks, between_attempts());
-  // A rank that nobody reaches any more may have ended because the one where the ranks meet has:
-  // that one is the likely cause.
+  // If a rank is dead and the rendezvous cannot be reached either, the rank where the ranks meet
+  // has probably ended first and is the cause.
   const int32_t meets_at = place.rendezvous_rank;
   if (!reached && why.code() == FSCCL_ERR_PEER_DEAD && meets_at >= 0 && meets_at != rank)
     return fail(FSCCL_ERR_PEER_DEAD,

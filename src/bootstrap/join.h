@@ -14,7 +14,7 @@ namespace fsccl {
 
 struct RendezvousPoint {
   Credentials credentials;
-  uint64_t meeting = 0;                  // the number under which to ask for it
+  uint64_t meeting = 0;                  // the rendezvous's number, for Hello::job
   std::vector<SocketAddress> addresses;  // addresses of the rendezvous, tried in turn
   bool tcp = false;                      // true if this rank can be reached over TCP, too
   // the interface by which link-local addresses of others are reached
@@ -25,17 +25,19 @@ struct RendezvousPoint {
 };
 
 // Returns how many descriptors a rank of a job takes until it has its first communicators.
-// `meets_here`: the ranks meet in its process.
+// `meets_here` says whether the ranks meet in its process.
 int descriptors_to_join(int ranks, bool meets_here);
 
+// Registers this rank at `place` and links it to its parent. Returns when all ranks have joined.
 Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank, int32_t ranks,
                                      Deadline deadline);
 
-// The only rank of a job.
+// Makes a job of one rank, which needs no rendezvous.
 Result<std::shared_ptr<Job>> join_alone(const std::string& host_id);
 
-// Lets the others know that this rank will not come, if they can be reached soon. Returns why the
-// job fails, `why` or what came before it.
+// Tells the rendezvous that this rank will not join, if it can be reached within a second; the
+// other ranks learn it from there. Returns why the job fails: `why`, or the failure that caused it
+// as far as that is known.
 Status report_failure(const RendezvousPoint& place, int32_t rank, int32_t ranks, Status why,
                       Deadline deadline);
 

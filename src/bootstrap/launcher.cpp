@@ -17,14 +17,14 @@ namespace fsccl {
 
 namespace {
 
-// Ports that a job is given when nobody has chosen one, below those that systems hand out by
-// themselves (32768 and up on Linux).
+// If nobody has chosen a port, a job gets one of these. They lie below the ports that systems hand
+// out by themselves (32768 and up on Linux).
 constexpr uint16_t kFirstPort = 10000, kPorts = 20000;
 
 struct Names {
   const char *rank, *ranks, *local_rank, *local_ranks;
 };
-// Returns the name that FSCCL_LAUNCHER has for it.
+// Returns the name that FSCCL_LAUNCHER has for a launcher.
 const char* word_of(Launcher launcher) {
   static constexpr const char* kWords[] = {"torchrun", "open-mpi", "mpich",
                                            "pmix",     "slurm",    "auto"};
@@ -61,8 +61,8 @@ Result<int32_t> number_of(const ReadVariable& read, const char* name, int32_t mi
   return value;
 }
 
-// Without asking anybody for names. An address that stands for all of a host's is one of this host,
-// too.
+// Returns true if `address` means this host, as far as that can be told without looking up names.
+// The address that stands for all addresses of a host, such as 0.0.0.0, means this host, too.
 bool means_this_host(std::string address) {
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
     address = address.substr(1, address.size() - 2);
@@ -92,7 +92,8 @@ Status read_place(const ReadVariable& read, const Names& names, LaunchEnvironmen
   return success();
 }
 
-// A restarted job of torchrun has the same address and run id.
+// The name of a job of torchrun contains the number of restarts, because a restarted job has the
+// same address and run id.
 Status read_torchrun(const ReadVariable& read, LaunchEnvironment* launch) {
   FSCCL_TRY(read_place(read, kTorchrun, launch));
   launch->hosts_unknown = launch->local_ranks == 0;
@@ -104,7 +105,7 @@ Status read_torchrun(const ReadVariable& read, LaunchEnvironment* launch) {
                 "MASTER_ADDR is not set: no variable names the job; set MASTER_ADDR and "
                 "MASTER_PORT alike on all ranks (127.0.0.1 and "
                 "any number on one host)");
-  // Not by MASTER_ADDR, which ranks may spell in different ways.
+  // The name does not contain MASTER_ADDR, because ranks may spell it in different ways.
   launch->job =
       fmt::format("torch {} {} {}", launch->master_port, text_of(read, "TORCHELASTIC_RUN_ID"),
                   text_of(read, "TORCHELASTIC_RESTART_COUNT"));
@@ -126,14 +127,15 @@ Status read_open_mpi(const ReadVariable& read, LaunchEnvironment* launch) {
               "is this Open MPI 3 or newer?");
 }
 
-// No variable of MPICH names the job, but each rank holds a socket that the process manager of its
-// host has made for it, and the kernel knows who that was.
+// Returns which process is the process manager of this host, or nothing if that is unknown. No
+// variable of MPICH names the job, but each rank holds a socket that the process manager of its
+// host has made for it, and the kernel knows which process that was.
 std::string manager_of(const ReadVariable& read) {
   const Result<int32_t> fd = number_of(read, "PMI_FD", 0, INT32_MAX);
   if (!fd.ok()) return {};
   const Result<PeerUser> manager = peer_user(fd.value());
   if (!manager.ok() || manager.value().pid <= 0)
-    return {};  // closed, or in a namespace that is not seen from here
+    return {};  // the socket is closed, or the manager is in a namespace that is not visible
   return fmt::format("process {} started at {}", manager.value().pid,
                      start_time_of(manager.value().pid));
 }
@@ -217,7 +219,8 @@ Status read_slurm(const ReadVariable& read, LaunchEnvironment* launch) {
   return success();
 }
 
-// Slurm's own PMI and PMIx plugins set variables that mpiexec and prterun set, too.
+// The PMI and PMIx plugins of Slurm set the variables that mpiexec and prterun set. The name of the
+// job tells them apart.
 bool is_pmi(const ReadVariable& read) {
   const std::string slurm = text_of(read, "SLURM_JOB_ID") + '.' + text_of(read, "SLURM_STEP_ID");
   return is_set(read, kPmi.rank) && is_set(read, kPmi.ranks) && text_of(read, "PMI_JOBID") != slurm;
@@ -246,8 +249,8 @@ uint16_t port_of_job(const std::string& job) {
   return static_cast<uint16_t>(kFirstPort + number % kPorts);
 }
 
-// Fills in what torchrun would have set, so that other readers of these variables see what this
-// library sees.
+// Fills in the values that torchrun would have set, so that a caller of fsccl_launcher() can set
+// torchrun's variables from what this library sees.
 void complete(LaunchEnvironment* launch) {
   if (launch->one_host) launch->local_ranks = launch->ranks;
   if (launch->one_host && launch->local_rank < 0) launch->local_rank = launch->rank;
@@ -256,7 +259,7 @@ void complete(LaunchEnvironment* launch) {
     launch->master_port = port_of_job(launch->job);
 }
 
-// The launcher whose variables this process has, torchrun left out.
+// Returns the launcher, other than torchrun, whose variables this process has.
 Launcher other_launcher(const ReadVariable& read) {
   if (is_set(read, kOpenMpi.rank)) return Launcher::kOpenMpi;
   if (is_pmi(read)) return Launcher::kPmi;
@@ -271,11 +274,11 @@ bool of_torchrun(const ReadVariable& read) {
   return false;
 }
 
-// The place that a launcher other than torchrun has given to this process. `ranks` is 0 where the
-// PMIx library cannot tell it.
+// The place that a launcher other than torchrun has given to this process. `ranks` is 0 if the PMIx
+// library cannot tell it.
 struct LaunchedRank {
   int32_t rank = 0, ranks = 0;
-  std::string said;  // the variables
+  std::string said;  // the variables that say so, for messages
 };
 
 Result<LaunchedRank> place_by(Launcher launcher, const ReadVariable& read, const AskPmix& ask) {
@@ -297,9 +300,9 @@ Result<LaunchedRank> place_by(Launcher launcher, const ReadVariable& read, const
   return place;
 }
 
-// RANK and WORLD_SIZE that torchrun has not set, as far as they are set, say the same as the
-// launcher of this process. One that has started a single process says nothing of ranks: that
-// process may be a shell, or start them.
+// Checks that RANK and WORLD_SIZE, if they are set and not by torchrun, agree with the launcher of
+// this process. A launcher that has started a single process is no contradiction to RANK, because
+// that process may be a shell, or may start the ranks itself.
 Status check_by_hand(const ReadVariable& read, const AskPmix& ask) {
   const Launcher launcher = other_launcher(read);
   const bool rank_set = is_set(read, kTorchrun.rank), ranks_set = is_set(read, kTorchrun.ranks);

@@ -41,8 +41,8 @@ uint64_t host_number(const std::string& host_id) {
 }
 
 uint64_t parse_start_time(const std::string& stat) {
-  // The second field is the program's name in parentheses and may hold anything, so fields are
-  // counted from the last parenthesis. It is the 22nd field.
+  // The start time is the 22nd field. The second field is the program's name in parentheses and may
+  // hold anything, so fields are counted from the last parenthesis.
   size_t position = stat.rfind(')');
   if (position == std::string::npos) return 0;
   for (int field = 2; field < 22; ++field) {
@@ -66,17 +66,18 @@ char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
   const std::string process = read_small_file(fmt::format("/proc/{}/stat", pid));
   if (start_time == 0 || parse_start_time(process) != start_time) return 'X';
   const std::string stat = read_small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread));
-  // the thread may wait for what the first one does
+  // The process's state is that of its first thread. If that runs, this thread may wait for it.
   if (!stat.empty() && state(process) == 'R') return 'R';
   if (!stat.empty() && state(stat) != 'Z') return state(stat);
-  return state(process) == 'Z' ? 'Z' : 0;  // its first thread alone may have ended
+  // The process shows Z, too, when its first thread alone has ended, so this thread comes first.
+  return state(process) == 'Z' ? 'Z' : 0;
 }
 
 Fd end_of_thread(int32_t pid, uint64_t start_time, int32_t thread) {
   constexpr int kOneThread = O_EXCL;  // PIDFD_THREAD, which headers of older systems lack
   Fd end = make_fd([&] { return syscall(SYS_pidfd_open, thread, kOneThread); });
-  // Looked at afterwards: the descriptor is then that of a thread which is there, whatever had its
-  // number before.
+  // The state is read after the descriptor was opened. If the thread is there now, the descriptor
+  // is its own, and not that of another thread which had its number before.
   const char state = end.valid() ? state_of(pid, start_time, thread) : 'X';
   if (state == 0 || state == 'X' || state == 'Z') end = Fd();
   return end;

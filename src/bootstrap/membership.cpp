@@ -81,7 +81,8 @@ std::optional<Vote> Membership::advance(const std::map<int32_t, bool>& lost) {
     return mine_;
   }
   if (!begun() || decided() || expelled_) return std::nullopt;
-  // before the losses: they may be of ranks that this rank has not yet held for lost
+  // A decision is taken over before losses are added to the vote: a loss may be that of the rank
+  // that decided, which this rank has not held for lost so far.
   if (take_over()) {
     expelled_ = holds_lost(mine_.rank);
     mine_.decided = !expelled_;

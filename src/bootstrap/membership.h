@@ -29,25 +29,27 @@ class Membership {
  public:
   explicit Membership(uint64_t meeting) { mine_.meeting = meeting; }
 
-  // This rank takes part. `failed`: members that it knows to be lost; `code`: its own, see Vote.
-  // Again: nothing.
+  // Begins this rank's part. `failed` are the members that it knows to be lost, and `code` is the
+  // code of its own vote (Vote::code). Further calls do nothing.
   void begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed,
              int32_t code);
-  // This rank will never take part, which it says to whoever asks: its vote holds itself for lost.
+  // Declares that this rank will never take part: its vote holds this rank itself for lost.
   void decline(int32_t self);
-  // Takes another rank's vote. Returns true if it is news, to be passed on.
+  // Takes another rank's vote. Returns true if it is news that must be passed on.
   bool hear(const Vote& vote);
-  // After each of the above, and whenever a rank was lost: what this rank says now, if that is new.
-  // `lost`: ranks of the job.
+  // Must be called after each of the functions above, and whenever a rank was lost. Returns this
+  // rank's vote if it is new, so that all others must hear it. `lost` has the lost ranks of the
+  // job, each with whether it has left.
   std::optional<Vote> advance(const std::map<int32_t, bool>& lost);
 
   bool begun() const { return !members_.empty(); }
   bool decided() const { return mine_.decided; }
-  bool expelled() const { return expelled_; }  // others hold this rank for dead
+  // True if others hold this rank for dead, or if it has declined.
+  bool expelled() const { return expelled_; }
   const Vote& vote() const { return mine_; }
-  // Everything that was said, for a rank that has heard nothing yet.
+  // Returns all votes that this rank knows, for a rank that has heard none yet.
   std::vector<Vote> all() const;
-  // Members that are awaited.
+  // Returns the members for whose votes this rank waits.
   std::vector<int32_t> missing() const;
 
  private:
@@ -57,7 +59,7 @@ class Membership {
   bool unanimous() const;
 
   std::vector<int32_t> members_;  // ascending; empty: not begun
-  Vote mine_, said_;              // said_: as the others know it
+  Vote mine_, said_;              // said_: this rank's vote as the others know it
   bool expelled_ = false, declined_ = false;
   std::map<int32_t, Vote> others_;
 };

@@ -18,21 +18,22 @@ std::vector<size_t> share_of_looks(size_t place, size_t ranks);
 
 class Neighbourhood {
  public:
-  // `members` by rank, which this keeps a reference to; `arrivals`: ranks in the order of arrival.
+  // `members` is indexed by rank and must outlive this object, which refers to it. `arrivals` has
+  // the ranks in the order of arrival.
   Neighbourhood(const std::vector<Member>& members, const std::vector<int32_t>& arrivals);
 
   size_t hosts() const { return hosts_.size(); }
   size_t host_of(int32_t rank) const { return places_[static_cast<size_t>(rank)].host; }
-  // with it, in order
+  // Returns the ranks of the host of `rank`, itself included, in ascending order.
   const std::vector<int32_t>& mates(int32_t rank) const { return hosts_[host_of(rank)]; }
-  // its place among them
+  // Returns the place of `rank` in mates(rank).
   size_t line_of(int32_t rank) const { return places_[static_cast<size_t>(rank)].line; }
   bool far(int32_t a, int32_t b) const { return host_of(a) != host_of(b); }
 
-  // The ranks of a host stand in a ring. In either direction: all up to the first of another
-  // process, with that.
+  // The ranks of a host form a ring. Returns the next ranks in either direction, up to and
+  // including the first rank of another process.
   std::vector<int32_t> beside(int32_t rank) const;
-  // Above and below it, as the tree was at first.
+  // Returns the parent and the children of `rank` in the tree as it was before any loss.
   std::vector<int32_t> in_tree(int32_t rank) const;
 
  private:

@@ -10,7 +10,8 @@ namespace fsccl {
 
 namespace {
 
-// As in pmix_common.h of versions 2 to 5; libpmix keeps it for all programs of its soname.
+// These values and types are those of pmix_common.h in versions 2 to 5. They cannot change while
+// the library is named libpmix.so.2.
 constexpr uint32_t kAllRanks = UINT32_MAX - 1;
 constexpr uint16_t kString = 3, kUint16 = 13, kUint32 = 14;
 struct Process {
@@ -47,7 +48,7 @@ Result<Library> load() {
   return library;
 }
 
-// The value has to be of this type, or it is as if there were none.
+// Gets a value and calls `read` with it. A value of another type is an error, as a missing one is.
 template <class Read>
 Status get(const Library& library, const Process& of, const char* key, uint16_t type, Read&& read) {
   Value* value = nullptr;

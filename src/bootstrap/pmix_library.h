@@ -1,5 +1,5 @@
-// Asks PMIx for facts that no variable says: how many ranks a job has, and where they are.
-// libpmix.so.2 answers, when there is one.
+// Asks PMIx for facts that no variable says: how many ranks a job has, and where they are. It uses
+// libpmix.so.2, if the system has it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ struct PmixJob {
 };
 
 // Connects to the launcher's server on this host, asks, and leaves again, so that an MPI library
-// may do the same later. An answer is kept: it does not change while the process lives.
+// may do the same later. The answer is kept, because it does not change while the process lives.
 Result<PmixJob> ask_pmix();
 
 }  // namespace fsccl

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHandshakeMs = 5000;
 constexpr int64_t kPauseNs = 20'000'000;
-// the least time of a visitor: a crowd must not send away a visitor that is about to be let in
+// The least time of a visitor: a crowd must not send away a visitor that is about to be let in.
 constexpr int64_t kTurnMs = 500;
 
 Nonce make_nonce() {
@@ -56,7 +56,8 @@ Status Reception::watch_listeners() {
   return success();
 }
 
-// Callbacks may run until unwatch has returned, so what they use goes last.
+// Callbacks may run until unwatch() and remove_hook() have returned, so the objects that they use
+// are destroyed after that.
 void Reception::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -83,8 +84,8 @@ void Reception::accept_all(int listener) {
     }
     Result<Fd> fd = accept_connection(listener);
     if (!fd.ok()) {
-      // No descriptor is left: make room at the door, and look again a little later rather than at
-      // once for ever.
+      // The system lacks a descriptor or memory. A visitor is dismissed to free its own, and
+      // accepting pauses, because the listener would otherwise wake this thread without end.
       if (!visitors_.empty())
         dismiss(longest()->first, fail(FSCCL_ERR_LIMIT, "too many open files"));
       return pause(now_ns() + kPauseNs, false);
@@ -133,14 +134,15 @@ Reception::Visitors::iterator Reception::longest() {
   });
 }
 
-// Accepts nobody until then, or until there is room.
+// Stops accepting until `until_ns`. If `crowded`, accepting goes on earlier when there is room at
+// the door.
 void Reception::pause(int64_t until_ns, bool crowded) {
   paused_until_ns_ = until_ns;
   crowded_ = crowded;
   for (const Fd& paused : listeners_) Reactor::instance().unwatch(paused.get());
 }
 
-// Where the system refuses that, a little later.
+// Accepts again. If the system refuses to watch the listeners, this is tried again a little later.
 void Reception::resume() {
   pause(now_ns() + kPauseNs, false);
   if (watch_listeners().ok()) paused_until_ns_ = 0;
@@ -189,7 +191,7 @@ void Reception::on_readable(int fd) {
         if (!pumped.ok()) dismiss(fd, pumped);
         return;
       }
-    } catch (const std::bad_alloc&) {  // part of what the visitor said may have been read
+    } catch (const std::bad_alloc&) {  // part of the visitor's message may be lost
       dismiss(fd, success());
       throw;
     }
@@ -203,7 +205,7 @@ void Reception::on_readable(int fd) {
   admit_(std::move(guest));
 }
 
-// Sends away whoever has taken too long, and accepts again after a pause.
+// Dismisses the visitors that have taken too long, and ends a pause that is over.
 int64_t Reception::on_timer() {
   const std::lock_guard lock(mutex_);
   if (closed_) return -1;

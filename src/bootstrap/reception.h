@@ -1,9 +1,10 @@
 // The door of a listener: accepts connections, takes them through the handshake and hands over
-// those that have proved themselves. A stranger gets a few seconds and a few kilobytes and cannot
-// keep others out: when too many stand at the door, the one that has stood longest goes once it has
-// had its turn, and the others wait outside until then.
+// those that have proved themselves. A connection at the door is a visitor. A visitor gets a few
+// seconds and a few kilobytes, so strangers cannot keep others out. If too many visitors stand at
+// the door, the one that has stood longest is dismissed once it has had its turn (kTurnMs), and new
+// connections wait in the listener's queue until then.
 //
-// Runs in the service thread, but for open() and close().
+// All functions but open(), close() and strangers() run in the service thread.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -20,14 +21,14 @@
 
 namespace fsccl {
 
-// Visitors who stand at the door at once, at most.
+// The most visitors that stand at the door at once.
 inline constexpr size_t kMaxVisitors = 512;
 
 struct Guest {
   Hello hello;
   std::shared_ptr<FramedSocket> channel;  // not watched by the reactor any more
-  Status versions;                        // FSCCL_ERR_VERSION when the guest's differ
-  // the first message after the handshake; none when purpose is link or mend
+  Status versions;                        // FSCCL_ERR_VERSION if the guest runs another version
+  // the first message after the handshake; meaningless if the purpose is link or mend
   Frame request;
 };
 
@@ -35,14 +36,15 @@ class Reception : public std::enable_shared_from_this<Reception> {
  public:
   using Admit = std::function<void(Guest guest)>;
 
-  // `rank`: who listens, -1 for the rendezvous. A guest for another job than `job` is sent away
-  // without a word; it will try again.
+  // `rank` is the rank that listens, or -1 for the rendezvous. A visitor of another job than `job`
+  // is sent away without an answer, and may try again. The service thread calls `admit` for each
+  // visitor that has passed the handshake and sent its request, if its purpose has one.
   static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job,
                                                  int32_t rank, std::vector<Fd> listeners,
                                                  Admit admit);
   ~Reception() { close(); }
   void close();
-  // Connections that ended without a proof.
+  // Returns how many connections ended or were dismissed before they were admitted.
   int strangers() const { return strangers_; }
 
  private:
@@ -66,7 +68,7 @@ class Reception : public std::enable_shared_from_this<Reception> {
   Result<bool> advance(Visitor& visitor);  // returns true if the handshake is over
   void dismiss(int fd, const Status& why);
   using Visitors = std::unordered_map<int, std::unique_ptr<Visitor>>;
-  Visitors::iterator longest();  // returns the visitor that has waited longest; there is one
+  Visitors::iterator longest();  // returns the visitor that has stood longest; there must be one
   void pause(int64_t until_ns, bool crowded);
   void resume();
   int64_t on_timer();
@@ -81,7 +83,7 @@ class Reception : public std::enable_shared_from_this<Reception> {
   int hook_ = -1;
   std::vector<Fd> listeners_;
   Visitors visitors_;
-  int64_t paused_until_ns_ = 0;  // accepting; 0: not paused
+  int64_t paused_until_ns_ = 0;  // when accepting goes on; 0: it is not paused
   bool crowded_ = false;         // paused because the door is full, else for want of descriptors
   std::atomic<int> strangers_{0};
 };

@@ -17,12 +17,13 @@ namespace {
 
 constexpr int64_t kLongestLingerNs = 30'000'000'000;
 constexpr int64_t kBeforeExitNs =
-    // for ranks that come a little later than the failure, or still look for their parent
+    // After a failure, a process that ends waits so long for ranks that come a little later, or
+    // that still look for their parent.
     1'000'000'000;
 constexpr int64_t kLeaveLookNs = 2'000'000;
 
-// The rendezvous servers of this process keep themselves alive here. Never destroyed: the service
-// thread may outlive static destructors.
+// The rendezvous servers of this process, which this list keeps alive. The list is never destroyed,
+// because the service thread may outlive static destructors.
 struct Open {
   std::mutex mutex;
   std::vector<std::shared_ptr<RendezvousServer>> list;
@@ -35,7 +36,8 @@ Open& open_servers() {
 
 void answer(FramedSocket& channel, FrameType type, ByteView payload) {
   channel.queue(type, payload);
-  // a few hundred bytes into an empty socket; a guest that has closed its end has itself to blame
+  // The socket is empty and takes these few hundred bytes at once. An error means that the guest
+  // has closed its end, and then nobody needs the answer.
   (void)channel.pump_out().ok();
 }
 
@@ -50,8 +52,8 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
   return text;
 }
 
-// A rank that comes late is told why the job failed, for as long as ranks wait for each other,
-// within bounds.
+// After a failure the server stays as long as ranks wait for each other (FSCCL_TIMEOUT_MS), but at
+// most kLongestLingerNs, to tell late ranks why the job failed.
 RendezvousServer::RendezvousServer(uint64_t job)
     : job_(job),
       linger_ns_(std::min(kLongestLingerNs, config()->timeout_ms * 1'000'000)),
@@ -101,7 +103,8 @@ bool RendezvousServer::has_told_all(int64_t now) {
   return !failed_now || (ranks_ > 0 && told_.size() >= static_cast<size_t>(ranks_));
 }
 
-// The process ends, and with it the only one who knows why the job failed.
+// Runs when the process ends. No other process may know why a job failed, so this one waits a
+// moment for the ranks that have not been told.
 void RendezvousServer::tell_before_exit() {
   if (forked()) return;
   std::vector<std::shared_ptr<RendezvousServer>> left;
@@ -124,14 +127,14 @@ RendezvousServer::~RendezvousServer() {
   if (reception_) reception_->close();
 }
 
-// Ends it once the caller lets go.
+// Takes the server from the list. It is destroyed when the caller's own reference is gone.
 void RendezvousServer::retire(const std::shared_ptr<RendezvousServer>& self) {
   Open& open = open_servers();
   const std::lock_guard lock(open.mutex);
   std::erase(open.list, self);
 }
 
-// Returns null if there is none.
+// Returns the server of this process for `job`, or null.
 std::shared_ptr<RendezvousServer> RendezvousServer::of(uint64_t job) {
   Open& open = open_servers();
   const std::lock_guard lock(open.mutex);
@@ -161,7 +164,9 @@ void RendezvousServer::admit(Guest guest) {
   undo.keep();
 }
 
-// Memory is too short: those who have come see the end of their links, those who come later nobody.
+// Is called when memory is too short. The first rank sees the end of its connection and tells the
+// ranks that have come. Ranks that come later are told that memory was short, if there is memory
+// for the answer.
 void RendezvousServer::give_up() {
   if (root_) root_->shutdown();
   if (state_ == State::kFailed || no_memory_.ok()) return;
@@ -203,14 +208,15 @@ Status RendezvousServer::place(Guest& guest, const Register& request) {
   if (roll_.members().empty()) waited_since_ns_ = now;
   FSCCL_ASSIGN(const int32_t order, roll_.enter(member, guest.hello.ranks));
   const auto left_ms = static_cast<int64_t>(std::min<uint64_t>(request.left_ms, uint64_t{1} << 40));
-  // so that the reason arrives before ranks give up without one
+  // The server gives up before the rank does, so that its reason arrives in time.
   const int64_t margin_ms = std::min<int64_t>(left_ms / 10, 500);
   give_up_ns_ = std::min(give_up_ns_, now + (left_ms - margin_ms) * 1'000'000);
 
   Assign assign{job_, order, {}};
   if (order > 0) {
     assign.parent = roll_.parent_of(order);
-    // A parent on this host came over loopback; others reach it as they reached this process.
+    // A parent on this host came over a Unix socket or loopback, so it has no address for others:
+    // the child reaches it at the address at which it has reached this process.
     const SocketAddress local = local_address(guest.channel->fd());
     if (!local.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip)))
       assign.parent.ip = ip_of(local);

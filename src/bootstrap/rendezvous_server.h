@@ -1,11 +1,12 @@
-// The place where the ranks of a job meet. It gives each rank that arrives its place in the tree
-// (the k-th below the ((k - 1) / fan-out)-th), and when all have arrived hands the list of members
-// to the first, from where the tree carries it on. It keeps one connection, to that first rank:
-// whatever fails before the tree is whole is told there, and to all who still come.
+// The place where the ranks of a job meet. The server gives each rank that arrives its place in the
+// tree (the k-th below the ((k - 1) / fan-out)-th). When all ranks have arrived, it hands the list
+// of members to the first rank, and the tree passes it on from there. The server keeps one
+// connection, to that first rank. If something fails before the tree is whole, the server tells the
+// first rank and every rank that still comes.
 //
-// Lives in the process that made it until the tree is whole, or for a while after a failure, so
-// that late ranks learn the reason. The process waits a moment for them when it ends before. Runs
-// in the service thread.
+// The server lives in the process that opened it until the tree is whole, or for a while after a
+// failure, so that late ranks learn the reason. If the process ends within a second of a failure,
+// it waits until all ranks know or this second is over. The service thread runs all callbacks.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -20,20 +21,20 @@ namespace fsccl {
 
 class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
  public:
-  // `meeting`: the number under which ranks ask for it (Hello::job); `job`: the number that the job
-  // shall have. `advice` goes to the ranks when some have not come in time.
+  // `meeting` is the number by which ranks ask for this server (Hello::job), and `job` is the
+  // number that the job gets. `advice` is added to the error if some ranks do not come in time.
   static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job,
                      std::vector<Fd> listeners, std::string advice = {});
-  // Refuses a job of `ranks` ranks: tells `why` to all ranks that come, as after a failure. If this
-  // process is short of descriptors the caller waits a moment for them, as at the end of the
-  // process.
+  // Refuses a job of `ranks` ranks: opens a server that tells `why` to all ranks that come, as
+  // after a failure. If this process is short of descriptors, the call waits until the ranks have
+  // come, for at most a second.
   static void refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks,
                      std::vector<Fd> listeners, const Status& why, Deadline deadline);
-  // Ends the one of this process for `job`, if it is still there.
+  // Ends the server of this process for `job`, if it is still there.
   static void cancel(uint64_t job);
-  // The rank `rank` of this process has failed to join `job` for the reason `why`. If the
-  // rendezvous of this process has not heard of it yet, ranks that still look for their parent are
-  // told before the process ends.
+  // Records that rank `rank` of this process has failed to join `job` for the reason `why`. If the
+  // server of the job is in this process, it fails the job, unless it has done so already; the
+  // other ranks then learn the reason even if this process ends now.
   static void hear(uint64_t job, int32_t rank, const Status& why);
   ~RendezvousServer();
 
@@ -58,26 +59,25 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   static void tell_before_exit();
 
   const uint64_t job_;
-  const int64_t linger_ns_;  // after a failure
+  const int64_t linger_ns_;  // how long the server stays after a failure
   std::mutex mutex_;
   std::shared_ptr<Reception> reception_;
   int hook_ = -1;
   State state_ = State::kCollecting;
   Status failure_;
-  Status no_memory_;  // made when there was some
+  Status no_memory_;  // made in advance, while there is memory
   std::string advice_;
   Roll roll_;
-  std::shared_ptr<FramedSocket> root_;  // to the first rank
-  int64_t give_up_ns_ = INT64_MAX;      // shortly before the first of the ranks does
+  std::shared_ptr<FramedSocket> root_;  // the connection to the first rank
+  int64_t give_up_ns_ = INT64_MAX;      // shortly before any rank gives up
   int64_t waited_since_ns_ = 0;
   int64_t over_ns_ = INT64_MAX;  // when a failed rendezvous ends
   int64_t failed_ns_ = 0;
-  // as many have to learn of a failure; 0: nobody has said how many there are
-  int32_t ranks_ = 0;
-  std::set<int32_t> told_;  // ranks that have learnt of it here
+  int32_t ranks_ = 0;       // how many ranks have to learn of a failure; 0: unknown
+  std::set<int32_t> told_;  // ranks that know of the failure already
 };
 
-// "3, 5, 8 and 12 more", for messages.
+// Returns a list like "3, 5, 8 and 12 more", for messages.
 std::string list_ranks(const std::vector<int32_t>& ranks);
 
 }  // namespace fsccl

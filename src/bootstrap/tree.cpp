@@ -14,8 +14,9 @@
 namespace fsccl {
 namespace {
 
+// A rank waits up to so long beyond its deadline for the rendezvous to say why the job fails.
 constexpr int64_t kRendezvousWordNs = 300'000'000;
-// between two looks whether the ranks of this host are still there
+// The time between two looks whether the ranks of this host are still there.
 constexpr int64_t kLookNs = 200'000'000;
 // The last words of a rank that has ended arrive in this time.
 constexpr int64_t kNewsNs = 100'000'000;
@@ -167,7 +168,7 @@ void TreeJob::on_readable(const LinkPtr& link) {
       const Result<bool> complete = link->channel->next(frame);
       link->met |= complete.ok() && complete.value();
       const bool good = complete.ok() && (!complete.value() || handle(*link, frame).ok());
-      if (!good) {  // nothing that it says later counts
+      if (!good) {  // nothing that the neighbour says later counts
         link_closed(link, "sent a message that makes no sense");
         break;
       }
@@ -231,7 +232,7 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
 }
 
 void TreeJob::drop_link(const LinkPtr& link) {
-  Reactor::instance().unwatch(link->channel->fd());  // in the service thread, so it does not wait
+  Reactor::instance().unwatch(link->channel->fd());  // does not wait: this is the service thread
   std::erase(links_, link);
   if (!link->is_parent) {
     steps_.child_dropped(link->rank);
@@ -242,7 +243,7 @@ void TreeJob::drop_link(const LinkPtr& link) {
 
 void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   drop_link(link);
-  if (!link->met) {  // it comes again, and if it does not, it is looked for
+  if (!link->met) {  // the other end comes again, or the mender looks for it
     mend_due_ns_ = 0;
     return;
   }
@@ -304,9 +305,9 @@ void TreeJob::fail_all(const Status& why, const Link* from) {
   changed_.notify_all();
 }
 
-// Memory was too short for what a neighbour said: the link has no meaning any more. Its end, which
-// both sides see, is dealt with when there is memory again, and an exchange that is under way ends
-// now.
+// Is called when memory was too short for what a neighbour said, so that the link has lost a
+// message and cannot be used any more. Both sides see its end and deal with it when there is memory
+// again. An exchange that is under way fails now.
 void TreeJob::break_off(const LinkPtr& link) {
   const std::lock_guard lock(mutex_);
   link->channel->shutdown();
@@ -331,9 +332,9 @@ std::string TreeJob::what_is_missing() const {
                                list_ranks(missing));
 }
 
-// Returns a rank of this host whose process has ended; -1: none has, or that cannot be told. Where
-// FSCCL_HOST_ID says which ranks share a host, their processes may be out of sight, in another name
-// space.
+// Returns a rank of this host whose process has ended, or -1 if none has or that cannot be told. If
+// FSCCL_HOST_ID says which ranks share a host, their processes may be in another namespace and not
+// visible.
 //
 // The ranks of a host share the looks (share_of_looks()), because a look reads files of the system.
 int32_t TreeJob::ended_here() const {
@@ -362,15 +363,16 @@ int32_t TreeJob::ended_here() const {
   return in_sight ? ended : -1;
 }
 
-// A rank that dies after it has registered, and before others are linked to it, breaks no link: the
+// If a rank dies after it has registered and before others are linked to it, no link breaks. So the
 // ranks of its host look whether its process is there.
 Status TreeJob::finish_join(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto decided = [&] { return phase_ != Phase::kJoining; };
   const auto knows_missing = [&] { return steps_.has_members() && !steps_.subtree_joined(); };
   while (!decided()) {
-    // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear
-    // it from there; while that is the rendezvous, this rank leaves it the time to say so.
+    // A rank that knows which ranks are missing gives up a little earlier, so that the others hear
+    // it from that rank. As long as only the rendezvous can know, this rank waits a little longer,
+    // so that the rendezvous can say it.
     const bool knows = knows_missing();
     const int64_t left_ns = deadline.left_ns(kLongestWaitNs);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
@@ -379,10 +381,11 @@ Status TreeJob::finish_join(Deadline deadline) {
     const WaitEnd end =
         wait_until([&] { return decided() || knows != knows_missing(); },
                    Deadline::at(std::min(until_ns, now_ns() + kLookNs)), kNothingBreaks,
-                   UntilNotified{lock, changed_});  // a failure of the job decides
+                   UntilNotified{lock, changed_});  // a failure of the job decides, too
     if (end != WaitEnd::late) continue;
     if (const int32_t ended = ended_here(); ended >= 0) {
-      // It may have ended because another rank died, and have said so first.
+      // The rank may have ended because another rank died, and may have told the others of it. This
+      // news gets time to arrive.
       if (wait_until(decided, Deadline::at(now_ns() + kNewsNs), kNothingBreaks,
                      UntilNotified{lock, changed_}) != WaitEnd::late)
         continue;

@@ -35,28 +35,31 @@ struct TreeConfig {
   int32_t order = 0;  // order of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
-  IpAddress rendezvous = {};     // as this rank reached it; zero: over a Unix socket
+  // the address at which this rank has reached the rendezvous; zero: over a Unix socket
+  IpAddress rendezvous = {};
   int32_t rendezvous_rank = -1;  // the rank in whose process the rendezvous is, if that is known
   uint32_t link = 0;  // the interface by which link-local addresses of others are reached
 };
 
 // The listeners that a rank opens before others know of it.
 struct Doors {
-  std::vector<Fd> listeners;  // where children and fetching ranks connect
+  std::vector<Fd> listeners;  // where other ranks connect
   Fd beats;                   // takes datagrams (tree_beats.cpp); may be none
 };
 
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  public:
-  // No listeners: the one rank of a job that needs no rendezvous; it has joined.
+  // Without listeners, this is the only rank of a job, which needs no rendezvous and has joined.
   static Result<std::shared_ptr<TreeJob>> open(TreeConfig config, Doors doors);
   ~TreeJob() override { leave(); }
   TreeJob(const TreeJob&) = delete;
   TreeJob& operator=(const TreeJob&) = delete;
 
-  // The link to the parent; for the root of the tree, the connection that the rendezvous keeps.
+  // Adds the link to the parent or, for the root of the tree, the connection that the rendezvous
+  // keeps.
   Status add_parent(FramedSocket channel);
   Status add_rendezvous(FramedSocket channel);
+  // Waits until all ranks have joined, or joining has failed.
   Status finish_join(Deadline deadline);
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
@@ -108,7 +111,11 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   explicit TreeJob(TreeConfig config);
 
-  // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, on_timer
+  // The functions below are called with mutex_ held, except these, which take it themselves or need
+  // no lock: callbacks (admit and on_...), break_off(), deliver_losses(), mend(), by_unix(),
+  // ip_to(), door_of(), reach(), beat(), deliver_lives(), owner_lost() and fetch_over().
+
+  // tree.cpp
   void admit(Guest guest);
   Status add_link(LinkPtr link);
   void on_readable(const LinkPtr& link);
@@ -162,7 +169,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   // tree_beats.cpp
   class Beats;
-  int64_t beat();  // how long until it is due again, in ns; negative: never
+  int64_t beat();  // returns the time until it is due again, in ns; negative: never
   Status hear_beat(const Link& link, ByteView payload);
   Status watch_datagrams();
   void on_datagrams();
@@ -208,21 +215,22 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::vector<Member> members_;        // by rank
   std::vector<MemberRecord> records_;  // by rank
   std::vector<int32_t> arrivals_;      // ranks by order
-  Status no_memory_;                   // made when there was some
+  Status no_memory_;                   // made in advance, while there is memory
 
-  std::map<int32_t, bool> lost_;  // rank -> left
+  std::map<int32_t, bool> lost_;  // by lost rank: whether it has left
   int32_t first_lost_ = -1;       // the rank of whose loss this rank has heard first
-  // told to the neighbours together, a little later: a whole job leaves at once as a rule
+  // Ranks that have left. The neighbours are told of them together and a little later, because the
+  // ranks of a job usually leave at the same time.
   std::vector<LostRank> leavers_;
   int64_t leavers_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;
   std::map<int32_t, ThreadEnd> ends_;  // by rank
-  Fd datagrams_;                   // Doors::beats; watched once somebody beats from another host
-  std::set<int32_t> early_beats_;  // neighbours whose beats came before this rank's own first beat
+  Fd datagrams_;  // Doors::beats; from begin_beats() on only if the job has several hosts
+  std::set<int32_t> early_beats_;  // neighbours whose beats came before this rank's begin_beats()
 
-  Thread mender_;  // while links are missing
+  Thread mender_;  // runs while links are missing
   bool mending_ = false;
   int64_t mend_due_ns_ = INT64_MAX, last_loss_ns_ = 0;
 

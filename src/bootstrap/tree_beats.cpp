@@ -3,17 +3,18 @@
 // frame. The frame lists the silent ranks. A frame goes over any link when there are silent ranks,
 // or when the list has changed.
 //
-// A frame waits behind whatever was lost before it, so a datagram (wire/beat.h) goes beside it to a
-// neighbour on another host, where the network lets datagrams pass. It says only that this rank
-// lives, for which either message is enough. A datagram without a valid proof is dropped, without
-// an answer and without keeping anything of it.
+// A frame waits behind bytes of its connection that the network has lost. So with each beat, a
+// datagram (wire/beat.h) goes to each neighbour on another host, too, if the network lets datagrams
+// pass. The datagram says only that this rank lives, for which either message is enough. A datagram
+// without a valid proof is dropped, without an answer and without keeping anything of it.
 //
-// A rank that gets no processor does not send. The ranks beside it on its host therefore beat for
-// it, too, to its first neighbours on other hosts (not to the neighbours that it was linked with
-// after a loss), as long as their system says that the rank runs or would run if it could.
+// A rank that gets no processor does not send. The ranks beside it on its host therefore send
+// datagrams for it, too, to its first neighbours on other hosts (not to the neighbours that it was
+// linked with after a loss), as long as their system says that the rank runs or could run.
 //
-// A host is lost when it owes an acknowledgement, which a host's system also sends for a process
-// that is stopped. Nothing more is sent to a neighbour that has not taken the bytes before.
+// A host is lost when it has owed an acknowledgement for too long, because a host's system sends
+// acknowledgements even for a process that is stopped. A neighbour gets no beat while its socket
+// has not taken the bytes before.
 #include <algorithm>
 #include <deque>
 
@@ -31,21 +32,23 @@ namespace fsccl {
 
 namespace {
 
-// beats to a stopped process, which its system keeps: far less than has room there
+// The most frames that a neighbour gets without an answer. The system of a stopped process keeps
+// them, and has room for far more.
 constexpr int kMostUnanswered = 600;
-constexpr int64_t kFirstBeatNs = 1'000'000'000;  // goes on without it then
-constexpr int kOwingLooks = 3;                   // bytes that were sent just now are not owed yet
-// The table must not overtake what a rank has said before it left, its decided vote above all
-// (membership.h); its goodbye comes behind that. So what stands there counts where no goodbye came,
-// because those between had left before.
+constexpr int64_t kFirstBeatNs = 1'000'000'000;  // begin_beats() waits no longer for the first one
+// In so many looks in a row bytes must be owed, because bytes that were just sent are not owed yet.
+constexpr int kOwingLooks = 3;
+// The table must not overtake the last messages of a rank, above all its decided vote, which come
+// before its goodbye (membership.h). So what the table says of leaving counts only if no goodbye
+// comes in this time, because the ranks between have left before.
 constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
-// so that whoever floods the socket does not keep the service thread
+// The limit keeps a flood of datagrams from occupying the service thread.
 constexpr int kDatagramsAtOnce = 32;
-constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
+constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // for the table's tag; no communicator has it
 
 }  // namespace
 
-// With the job's mutex held, but for the constructor and share().
+// All functions except the constructor and share() are called with the job's mutex held.
 class TreeJob::Beats final : public Senses {
  public:
   Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler handler);
@@ -61,13 +64,12 @@ class TreeJob::Beats final : public Senses {
   void leave() {
     if (table_) table_->leave(where_.line_of(mine()));
   }
-  // The thread that beats for a rank of this host, 0 if there is none any more.
+  // Returns the thread that beats for a rank of this host, or 0 if none is known or it has left.
   int32_t thread_of(int32_t rank) const {
     if (is_far(rank) || !table_ || table_->has_left(where_.line_of(rank))) return 0;
     return table_->thread(where_.line_of(rank));
   }
-  // The rank's line may say that the rank has left: long ago, so that its goodbye does not come any
-  // more, or just now.
+  // The news of the table about a rank of this host. long_ago: its goodbye does not come any more.
   enum class Leaving { no, just_now, long_ago };
   Leaving leaving(int32_t rank, int64_t now) {
     if (is_far(rank) || !table_ || !table_->has_left(where_.line_of(rank))) return Leaving::no;
@@ -88,7 +90,7 @@ class TreeJob::Beats final : public Senses {
   struct Far {  // a neighbour on another host
     uint64_t beats = 0;
     int64_t heard_ns = 0;
-    int unanswered = 0;  // frames since its last one
+    int unanswered = 0;  // frames to it since its last frame
     int owing = 0;       // looks at which its system owed an answer, in a row
     SecretKey key;       // key of datagrams from that rank
     uint64_t count = 0;  // count of the last datagram
@@ -98,7 +100,7 @@ class TreeJob::Beats final : public Senses {
     far(rank).beats++;
     far(rank).heard_ns = now_ns();
   }
-  void answered(int32_t rank) {  // over the link
+  void answered(int32_t rank) {  // records a sign of life over the link
     heard(rank);
     far(rank).unanswered = far(rank).owing = 0;
   }
@@ -124,14 +126,14 @@ class TreeJob::Beats final : public Senses {
   const HeartbeatTimes times_;
   const LifeHandler handler_;
   const Neighbourhood where_;
-  int64_t phase_ns_ = 0;  // processes do not all wake at once, but the ranks of one do
+  int64_t phase_ns_ = 0;  // differs between processes, so that they do not all wake at once
   std::unique_ptr<BeatTable> table_;
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
   // keys of datagrams that this rank sends, by the rank that beats and the receiver
   std::map<std::pair<int32_t, int32_t>, SecretKey> keys_;
-  std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said so
-  std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
+  std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said that it left
+  std::map<int32_t, std::vector<Silent>> said_;  // by neighbour: the list that it was sent last
   std::deque<std::pair<int, PeerLife>> changes_;
 };
 
@@ -145,8 +147,9 @@ TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler han
                                    static_cast<uint64_t>(times.beat_ns));
 }
 
-// The first rank of the host makes the table. If it is lost by then, those of the host are not
-// watched there: the job has lost it, and whoever called learns that where it matters to him.
+// The first rank of the host makes the table, and the others fetch it. If the first rank is lost
+// before that, there is no table, and the ranks of this host are not watched by it. This is no
+// error here: the caller learns of the loss where it matters.
 Status TreeJob::Beats::share(Deadline deadline) {
   const bool one_process = std::all_of(mates().begin(), mates().end(), [&](int32_t rank) {
     return same_process(member(rank), self());
@@ -163,7 +166,7 @@ Status TreeJob::Beats::share(Deadline deadline) {
   if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
   const std::lock_guard lock(job_.mutex_);
   table_ = std::move(table);
-  due_ns_ = 0;  // the other ranks of its host have heard nothing yet
+  due_ns_ = 0;  // beat at once: the other ranks of this host have heard nothing yet
   return success();
 }
 
@@ -176,7 +179,7 @@ std::vector<int32_t> TreeJob::Beats::next_to(int32_t rank) {
       ranks.push_back(other);
   };
   for (const int32_t other : where_.in_tree(rank)) add(other);
-  for (const LinkPtr& link : job_.links_)  // also those in the place of others (tree_mending.cpp)
+  for (const LinkPtr& link : job_.links_)  // links that replace others, too (tree_mending.cpp)
     if (own && link->rank >= 0) add(link->rank);
   return ranks;
 }
@@ -214,7 +217,7 @@ int64_t TreeJob::Beats::beat() {
   if (!due && now < look_ns_) return std::min(due_ns_, look_ns_) - now;
   if (due && next_to(mine()).empty()) return -1;  // all neighbours are this process
   if (due) {
-    // begin_beats() waits for the first
+    // begin_beats() waits for the first beat.
     if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();
     if (table_) table_->beat(where_.line_of(mine()), now, thread_number());
   }
@@ -260,8 +263,8 @@ bool TreeJob::Beats::runs(int32_t rank) {
   return its_state == 'R' || (sleeps && table_->age_ns(line, now_ns()) < 2 * times_.beat_ns);
 }
 
-// Sends a datagram. The count is the time of the host, which grows whichever of its ranks sends. A
-// datagram that does not leave is lost, as any datagram may be.
+// Sends a datagram that says that rank `from` lives. Its count is the time of the host, which grows
+// whichever rank of the host sends. Errors are ignored, because any datagram may be lost.
 void TreeJob::Beats::send_datagram_of(int32_t from, int32_t to, const IpAddress& ip) {
   if (record(to).beat_port == 0) return;
   const auto [key, made] = keys_.try_emplace({from, to});
@@ -356,10 +359,11 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
     if (datagrams_.valid() && !watch_datagrams().ok()) datagrams_.reset();
   }
   Reactor::instance().kick();
-  // other hosts hear of this rank already: it may wait here for one that is late
+  // Other hosts hear this rank's beats from here on, because it may wait in share() for a rank that
+  // is late.
   FSCCL_TRY(beats->share(deadline));
   Reactor::instance().kick();
-  // A rank that has never beaten is not missed: a rank beats before it is in the job.
+  // A rank that has never beaten is not missed. So this returns only after this rank's first beat.
   std::unique_lock lock(mutex_);
   wait_until([&] { return beats->begun() || phase_ == Phase::kLeft; },
              Deadline::at(now_ns() + deadline.left_ns(kFirstBeatNs)), kNothingBreaks,
@@ -393,7 +397,7 @@ Status TreeJob::watch_datagrams() {
   });
 }
 
-// Where the system gives none any more, frames must do.
+// If the system gives no datagrams any more, beats come in frames alone.
 void TreeJob::on_datagrams() {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::kLeft || beats_->hear_datagrams().ok()) return;
@@ -413,14 +417,16 @@ bool TreeJob::host_is_lost(int rank) const {
   return beats_ && beats_->heart.life(rank, now_ns()).host_lost;
 }
 
-// Reports a rank that cannot be reached any more as lost.
+// Reports a rank that cannot be reached any more as lost, unless the table says that it has left
+// just now: then its goodbye is still awaited.
 void TreeJob::lose_unreachable(int rank, bool host_lost) {
   const Beats::Leaving leaving = beats_ ? beats_->leaving(rank, now_ns()) : Beats::Leaving::no;
   if (leaving != Beats::Leaving::just_now)
     lose({rank, leaving == Beats::Leaving::long_ago, host_lost}, nullptr);
 }
 
-// Whoever cannot be told, because those between have left before, sees it after a while.
+// Says in the table that this rank leaves. Ranks of this host that its goodbye cannot reach,
+// because the ranks between have left before, see it there after a while.
 void TreeJob::end_beats() {
   if (beats_) beats_->leave();
 }

@@ -16,7 +16,8 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMaxWaitingFetches = 4096;
-constexpr int64_t kNewsMs = 2000;  // far more than it takes, unless who would tell has gone, too
+// The news of a loss takes far less, unless the rank that would pass it on has gone, too.
+constexpr int64_t kNewsMs = 2000;
 
 Result<Fd> duplicate(int fd) {
   Fd copy = make_fd([&] { return fcntl(fd, F_DUPFD_CLOEXEC, 0); });
@@ -26,9 +27,10 @@ Result<Fd> duplicate(int fd) {
 
 }  // namespace
 
-// FSCCL_ERR_LINK, as connections give it, in words that name the rank. The links tell how it went:
-// that is waited for, because the caller, who knows now, may leave at once, and this rank's
-// neighbours must learn it from this rank.
+// Turns FSCCL_ERR_LINK, which a connection to `rank` has given, into an error that names the rank
+// and says whether it left or died. Waits until the links have told which, because the caller may
+// leave the job after this error, and this rank's neighbours must learn of the loss from this rank
+// before. Other errors stay as they are.
 Status TreeJob::owner_lost(const Status& status, int rank) {
   if (status.code() != FSCCL_ERR_LINK) return status.clone();
   std::unique_lock lock(mutex_);
@@ -53,7 +55,7 @@ Status TreeJob::publish_fd(uint64_t tag, int fd) {
   entry->second = std::move(copy);
   for (const auto& [connection, fetch] : fetches_) {
     if (fetch.tag != tag) continue;
-    // Its end closes the connection, which removes the entry in the service thread.
+    // After the shutdown the service thread removes the entry of the connection.
     (void)fetch.channel
         ->send_descriptor(FrameType::kDescriptor, encode_tag(tag), entry->second.get())
         .ok();
@@ -68,8 +70,8 @@ void TreeJob::withdraw_fd(uint64_t tag) {
   published_.erase(tag);
 }
 
-// A rank asks for a descriptor: at once, or when it is published, as long as the rank keeps its
-// connection.
+// Answers a rank that asks for a descriptor: at once, or when the descriptor is published, if the
+// rank keeps its connection until then.
 void TreeJob::answer_fetch(Guest& guest) {
   const Result<uint64_t> tag = decode_tag(guest.request.payload);
   if (guest.request.type != FrameType::kFetch || !tag.ok()) return;
@@ -90,7 +92,8 @@ void TreeJob::answer_fetch(Guest& guest) {
   if (watched.ok()) undo.keep();
 }
 
-// It has its answer or has gone; it has nothing more to say.
+// A rank that fetches sends nothing after its request. So its connection becomes readable only when
+// the rank has gone, or after the answer, when publish_fd() has shut the connection down.
 void TreeJob::on_fetch_readable(int fd) {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::kLeft) return;  // leave() cleans up
@@ -98,7 +101,7 @@ void TreeJob::on_fetch_readable(int fd) {
   fetches_.erase(fd);
 }
 
-// Another thread of this rank publishes it. `lock` holds mutex_.
+// Waits until another thread of this rank has published the descriptor. `lock` holds mutex_.
 Result<Fd> TreeJob::own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock) {
   const WaitEnd end =
       wait_until([&] { return published_.contains(tag); }, deadline,
@@ -125,8 +128,8 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
           .with_peer(config_.rank, rank);
     name = listener_name(record.listener);
   }
-  // The owner closes the connection where a crowd is at its door: another attempt may succeed.
-  // The owner is lost if nobody listens.
+  // If a crowd is at the owner's door, the owner closes the connection, and another attempt may
+  // succeed. If nobody listens, the owner is lost.
   Result<Fd> fetched = Fd();
   const auto decided = [&] {
     Result<Fd> connected = connect_to(unix_address(name), deadline, broken);
@@ -145,7 +148,7 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
   return fetched.take_status().with_peer(config_.rank, rank);
 }
 
-// FSCCL_ERR_LINK: the connection was closed before there was an answer.
+// Fails with FSCCL_ERR_LINK if the connection was closed before there was an answer.
 Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline,
                                const BreakCheck& broken) const {
   Status versions;

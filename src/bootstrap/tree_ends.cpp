@@ -1,8 +1,8 @@
-// The death of a neighbour on this host, known before its link ends. The system closes the
-// connections of a killed process only after it has taken the process's memory, and not at all
-// while another process shares them. The threads end before that, so a rank watches the thread that
-// beats for the neighbour. This thread runs until its rank leaves, which the rank says first in the
-// table of heartbeats.
+// How a rank learns of the death of a neighbour on this host before the link ends. The system
+// closes the connections of a killed process only after it has taken the process's memory, and not
+// at all while another process shares them. The threads end before that, so a rank watches the
+// thread that beats for the neighbour. This thread runs until the neighbour leaves, and the
+// neighbour says in the table of heartbeats beforehand that it leaves.
 #include <algorithm>
 
 #include "base/reactor.h"
@@ -13,7 +13,8 @@
 
 namespace fsccl {
 
-// Watches the neighbours that it does not watch yet. In the service thread.
+// Watches the beating threads of the neighbours on this host that are not watched yet. Runs in the
+// service thread.
 void TreeJob::watch_ends() {
   for (const LinkPtr& link : links_) {
     const int32_t rank = link->rank;
@@ -42,7 +43,7 @@ void TreeJob::on_thread_end(const LinkPtr& link) {
     const std::lock_guard lock(mutex_);
     const auto end = ends_.find(link->rank);
     if (end == ends_.end()) return;
-    Reactor::instance().unwatch(end->second.fd.get());  // in the service thread: it does not wait
+    Reactor::instance().unwatch(end->second.fd.get());  // does not wait: this is the service thread
     end->second.fd = Fd();
     const bool has_link = std::find(links_.begin(), links_.end(), link) != links_.end();
     if (has_link && beating_thread(link->rank) == end->second.thread) link_closed(link, "ended");

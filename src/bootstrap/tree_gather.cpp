@@ -55,14 +55,15 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   return success();
 }
 
-// Why no all-gather can succeed any more. One that everybody has given to still does: its result
-// comes before the news of whoever left after it.
+// Returns why no all-gather can succeed any more, or success. An all-gather to which every rank has
+// given still succeeds: its result arrives before the news of a rank that left after it, and
+// all_gather() looks for the result first.
 Status TreeJob::gather_broken() const {
   if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
   if (!failure_.ok()) return failure_.clone();
   if (phase_ != Phase::kJoined) return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   if (lost_.empty()) return success();
-  // ranks that were lost later may have ended because of this one
+  // Ranks that were lost later may have ended because of this one.
   const int32_t rank = first_lost_;
   const bool left = lost_.at(rank);
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank,
@@ -78,7 +79,8 @@ std::string TreeJob::gather_missing() const {
   return fmt::format("waited for ranks {}, or ranks below them", list_ranks(missing));
 }
 
-// The contributions of this rank and of all ranks below it.
+// Returns the payload with the contributions of this rank and of all ranks below it: that of Gather
+// or, at the root, that of Gathered.
 Result<Bytes> TreeJob::add_up_gather() const {
   Gather sum;
   sum.sequence = gather_.sequence;

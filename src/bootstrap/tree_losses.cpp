@@ -17,16 +17,18 @@ namespace {
 
 constexpr int64_t kLeaverDelayNs = 10'000'000;
 constexpr int64_t kGoodbyeMs = 200;
-// the time that a goodbye takes which was lost three times; only a host that does not answer takes
-// as long
+// A goodbye that the network has lost three times arrives in this time. Only a host that does not
+// answer takes as long.
 constexpr int64_t kArrivalMs = 2000;
-// as a rule nobody is left by then, and no link is worth making
+// The time before links are made in place of those to a rank that has left. By then all ranks have
+// usually left, and no link is worth making.
 constexpr int64_t kLeavingTogetherNs = 1'000'000'000;
 
 }  // namespace
 
-// Others hold this rank for dead. Its neighbours may not yet: while they count on it, they hear of
-// the others through it alone.
+// Is called when others hold this rank for dead. Its neighbours may not know this yet, and may hear
+// of the others through this rank alone. So this rank tells them, and they mend the tree without
+// it.
 void TreeJob::be_expelled(const Link* from) {
   if (std::exchange(expelled_, true)) return;
   changed_.notify_all();
@@ -37,7 +39,8 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   if (lost.rank == config_.rank && !lost.left) be_expelled(from);
   if (lost.rank < 0 || lost.rank == config_.rank || phase_ == Phase::kLeft) return;
   if (lost_.contains(lost.rank)) return;
-  // before it is known, for where memory is short: told twice rather than never
+  // The loss is queued for the handler before it is recorded. If memory runs out in between, the
+  // handler hears of it twice rather than never.
   undelivered_.push_back(lost);
   if (lost_.empty()) first_lost_ = lost.rank;
   lost_.emplace(lost.rank, lost.left);
@@ -115,8 +118,8 @@ int64_t TreeJob::on_timer() {
   return beat_ns < 0 ? next_ns - now : std::min(next_ns - now, beat_ns);
 }
 
-// Reads the rest of a link that the service thread has left: ranks that hear of the others only
-// through this rank would otherwise never learn it.
+// Reads what is left on a link that the service thread does not watch any more, and notes the
+// losses. Ranks that hear of the others only through this rank would otherwise never learn of them.
 void TreeJob::hear_out(Link& link) {
   const auto note = [this](const LostRank& lost) {
     if (lost.rank < 0 || lost.rank == config_.rank) return;
@@ -146,7 +149,8 @@ void TreeJob::leave() {
   {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
-    // Else its goodbye reaches nobody who does not know it already.
+    // While links are being mended, a goodbye would not reach the ranks that this rank has no link
+    // to yet.
     wait_until([&] { return !mending_; }, Deadline::in_ms(kGoodbyeMs), kNothingBreaks,
                UntilNotified{lock, changed_});
     phase_ = Phase::kLeft;
@@ -167,7 +171,7 @@ void TreeJob::leave() {
   for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());
   for (const auto& [rank, end] : ends) reactor.unwatch(end.fd.get());
   reactor.unwatch(datagrams_.get());
-  for (const auto& [fd, fetch] : fetches_) reactor.unwatch(fd);  // which nobody changes any more
+  for (const auto& [fd, fetch] : fetches_) reactor.unwatch(fd);  // nothing changes them any more
   reactor.remove_hook(hook_);
   const std::lock_guard lock(mutex_);
   datagrams_.reset();
@@ -175,7 +179,7 @@ void TreeJob::leave() {
   published_.clear();
   try {
     say_goodbye(links);
-  } catch (const std::bad_alloc&) {  // they see the end of the links, and take it for a death
+  } catch (const std::bad_alloc&) {  // the neighbours take the end of the links for a death
   }
   for (const LinkPtr& link : links) link->channel->shutdown();
 }
@@ -186,9 +190,10 @@ void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
   const Bytes leavers = encode_losses(leavers_);
   for (const LinkPtr& link : links)
     if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, leavers, deadline).ok();
-  // the others close their ends, and what they owe comes at once
+  // The neighbours then close their ends, so that acknowledgements that they owe come at once.
   for (const LinkPtr& link : links) link->channel->end_sending();
-  // Else what is lost on its way would be lost for good, and the decided vote before it, too
+  // Waits until the goodbyes have arrived. If this rank closed its sockets before, the system might
+  // not send again what the network has lost: a goodbye, or even the decided vote before it
   // (membership.h).
   const Deadline patience = Deadline::in_ms(kArrivalMs);
   const auto arrived = [](const LinkPtr& link) {

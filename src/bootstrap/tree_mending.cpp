@@ -1,11 +1,11 @@
 // Links in place of those that ended with a lost rank (tree.h). Each rank belongs below
-// mended_parent(); it connects there, and to those that belong below it and have not come by
-// themselves. So every lost rank is found out: whoever is not linked where it belongs is looked for
-// from there, and where nobody listens any more, nobody lives. And whoever lives is linked to a
-// rank of lower order, or is the first: all are in one tree again, and what one of them knows, all
-// learn.
+// mended_parent(). It connects to that rank, and to the ranks that belong below it and have not
+// come by themselves. So every lost rank is found out: the rank above looks for each rank that is
+// not linked where it belongs, and if nobody listens at its address any more, it is lost. And every
+// living rank except the first is linked to a rank of lower order. So all living ranks are in one
+// tree again, and all learn what one of them knows.
 //
-// Connecting may block, so threads do it, which live while links are missing.
+// Connecting may block, so threads do it. They exist only while links are missing.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -20,16 +20,18 @@ namespace fsccl {
 
 namespace {
 
-// ranks that belong below this rank may come by themselves before this time
+// After a loss, ranks that belong below this rank have so long to come by themselves.
 constexpr int64_t kOwnWayNs = 50'000'000;
-// first time-out of a rank that is not stopped; it may be slow
+// The first time-out of an attempt. A rank may be slow, so each time-out doubles it, up to
+// kLongestAnswerMs.
 constexpr int64_t kAnswerMs = 300;
 constexpr int64_t kLongestAnswerMs = 2400;
 constexpr int64_t kMendPauseNs = 20'000'000;
-constexpr int64_t kNoThreadNs = 100'000'000;  // until the system is asked for one again
+constexpr int64_t kNoThreadNs = 100'000'000;  // the pause until the system is asked for one again
 constexpr int64_t kLongestPauseNs = 1'000'000'000;
-constexpr size_t kMostAtOnce = 32;  // connections that are tried
-constexpr int kClosedDoors = 250;   // as many pauses: whoever listens there is none of ours
+constexpr size_t kMostAtOnce = 32;  // attempts at the same time
+// A process that has closed more connections than this is none of the job, and the rank is lost.
+constexpr int kClosedDoors = 250;
 
 }  // namespace
 
@@ -54,21 +56,21 @@ std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
   return wanted;
 }
 
-// Returns when to look again. Runs in the service thread, whose signals are blocked: the new
-// thread's are, too.
+// Starts the mender if links are missing. Returns when to look again. Runs in the service thread,
+// whose signals are blocked, so those of the new thread are blocked, too.
 int64_t TreeJob::mend_if_due(int64_t now) {
   if (phase_ != Phase::kJoined || !reception_) return INT64_MAX;
   if (mend_due_ns_ > now) return mend_due_ns_;
   mend_due_ns_ = INT64_MAX;
   if (mending_ || wanted_links().empty()) return INT64_MAX;
-  if (mender_.joinable()) mender_.join();             // it has nothing left to do
+  if (mender_.joinable()) mender_.join();             // the thread has nothing left to do
   mending_ = mender_.start([this] { mend(); }).ok();  // leave() waits for it
   if (!mending_) mend_due_ns_ = now + kNoThreadNs;
   return mend_due_ns_;
 }
 
-// Each attempt to connect has a thread of its own, because one to a host that is lost takes long.
-// The job's mutex is held, but while an attempt, or this, waits.
+// The mender's work. Each attempt to connect has a thread of its own, because an attempt to reach a
+// host that is lost takes long. The job's mutex is held, except while an attempt or run() waits.
 class TreeJob::Mending {
  public:
   Mending(TreeJob& job, std::unique_lock<std::mutex>& lock) : job_(job), lock_(lock) {}
@@ -76,7 +78,7 @@ class TreeJob::Mending {
   void run();
 
  private:
-  struct Attempt {  // on a rank
+  struct Attempt {  // the attempts to reach one rank
     Thread thread;
     bool under_way = false;
     int64_t next_ns = 0, answer_ms = kAnswerMs;
@@ -91,11 +93,11 @@ class TreeJob::Mending {
   std::unique_lock<std::mutex>& lock_;
   std::map<int32_t, Attempt> attempts_;
   size_t under_way_ = 0;
-  std::set<uint64_t> silent_hosts_;  // one of their ranks could not be reached
+  std::set<uint64_t> silent_hosts_;  // hosts of which a rank could not be reached
 };
 
 TreeJob::Mending::~Mending() {
-  if (under_way_ > 0 && lock_.owns_lock()) lock_.unlock();  // they need it to end
+  if (under_way_ > 0 && lock_.owns_lock()) lock_.unlock();  // the attempts need it to end
   for (auto& [rank, attempt] : attempts_)
     if (attempt.thread.joinable()) attempt.thread.join();
   if (!lock_.owns_lock()) lock_.lock();
@@ -111,7 +113,7 @@ void TreeJob::Mending::run() {
   }
 }
 
-// Returns when the next one is due.
+// Begins the attempts that are due. Returns when the next one is due.
 int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_link) {
   int64_t next_ns = INT64_MAX;
   for (const Wanted& one : wanted) {
@@ -121,7 +123,7 @@ int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_l
       next_ns = std::min(next_ns, due_ns);
       continue;
     }
-    if (attempt.thread.joinable()) attempt.thread.join();  // it has nothing left to do
+    if (attempt.thread.joinable()) attempt.thread.join();  // the thread has nothing left to do
     const bool started =
         attempt.thread.start([this, rank = one.rank, to_link] { connect(rank, to_link); }).ok();
     attempt.under_way = true;
@@ -135,9 +137,10 @@ int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_l
   return next_ns;
 }
 
-// The ranks of a lost host are found out together, and not each after the wait for the one before
-// it. Each of them is asked, though: a rank that cannot be reached may be the only one, because it
-// is stopped and as many connections wait at its door as its system allows.
+// Returns the ranks of the silent hosts that are neither lost nor linked. They are asked together,
+// so that the ranks of a lost host are not found out each after the wait for the one before. Each
+// of them is asked, because a rank that cannot be reached may be the only one of its host: it may
+// be stopped, with as many connections at its door as its system allows.
 std::vector<TreeJob::Wanted> TreeJob::Mending::silent_with_their_host() const {
   std::vector<Wanted> asked;
   for (const MemberRecord& member : job_.records_)
@@ -164,7 +167,7 @@ void TreeJob::Mending::connect(int32_t rank, bool to_link) {
       auto link = std::make_shared<Link>();
       link->rank = rank;
       link->channel = std::make_shared<FramedSocket>(std::move(channel));
-      (void)job_.add_mended(link).ok();  // without it the rank is still wanted
+      (void)job_.add_mended(link).ok();  // if this fails, the rank is still wanted
     }
   } catch (const std::bad_alloc&) {
     if (!lock.owns_lock()) lock.lock();
@@ -189,7 +192,8 @@ void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
   Reactor::instance().kick();  // losses are told from the service thread
 }
 
-// Where memory is short, what is still missing is made by another thread, a little later.
+// The thread of the mender. If memory is short, another thread makes the missing links a little
+// later.
 void TreeJob::mend() {
   std::unique_lock lock(mutex_);
   try {
@@ -203,8 +207,8 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
-// Returns the member's TCP address. A member that reached the rendezvous on its own host has told
-// no address that others can use: it is where the rendezvous is.
+// Returns the member's TCP address. A member that has reached the rendezvous on its own host has no
+// address that ranks of other hosts can use. They reach it at the address of the rendezvous.
 IpAddress TreeJob::ip_to(const MemberRecord& member) const {
   const bool with_rendezvous =
       !config_.self.via_unix && (member.via_unix || is_loopback(member.ip));
@@ -223,9 +227,14 @@ bool TreeJob::nobody_listens(int rank) const {
          connect_to(door_of(member), Deadline::in_ms(kAnswerMs)).status().code() == FSCCL_ERR_LINK;
 }
 
-// nobody: nobody listens. unreachable: its system does not answer, or lets nobody more wait.
-// closed: somebody listens and has closed the connection, so it may be that it is not ready yet.
-// silent: stopped, or very busy. Without `channel`, yes is that it is there.
+// Tries to reach a rank. With `channel`, it makes a link to the rank; without, it only asks the
+// rank's system whether somebody listens. Returns
+//   yes          the rank has been linked, or somebody listens
+//   nobody       nobody listens
+//   unreachable  the rank's system does not answer, or lets no further connection wait
+//   closed       somebody listens and has closed the connection: the rank may not be ready yet
+//   silent       the rank has not answered in time: it is stopped, or very busy
+//   refused      the rank holds this rank for dead
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
                                 FramedSocket* channel) const {
   const bool near = by_unix(member);
@@ -254,13 +263,14 @@ TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
                                                 : Reached::closed;
 }
 
-// Somebody who belongs below this rank now, or above it.
+// Admits a rank that belongs below this rank now, or above it.
 void TreeJob::admit_mended(Guest& guest) {
   if (phase_ != Phase::kJoined) return;  // it will try again
   auto link = std::make_shared<Link>();
   link->rank = guest.hello.rank;
   link->channel = guest.channel;
-  // until it has said something: it waits for an answer only so long, and goes on after that
+  // The other end is met only when it has said something: it waits for the answer for a limited
+  // time, and may have given up before the answer comes.
   link->met = false;
   if (const auto lost = lost_.find(link->rank); lost != lost_.end()) {
     const Status why =
@@ -271,10 +281,11 @@ void TreeJob::admit_mended(Guest& guest) {
   (void)add_mended(link).ok();
 }
 
-// Tells the other end all that is known; stands first, see membership.h.
+// Adds a link, and tells the other end all votes and losses that this rank knows: the votes first,
+// because a decision must arrive before the news that its maker has left (membership.h).
 Status TreeJob::add_mended(LinkPtr link) {
   FSCCL_TRY(add_link(link));
-  Undo undo([&] { link->channel->shutdown(); });  // a link that lacks some of it is none
+  Undo undo([&] { link->channel->shutdown(); });  // a link on which some of it is missing must end
   begin_watch(link->rank);
   for (const auto& [meeting, membership] : memberships_)
     if (const std::vector<Vote> votes = membership.all(); !votes.empty())

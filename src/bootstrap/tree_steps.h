@@ -1,8 +1,8 @@
 // The rules of a job's tree: which rank belongs below which, and what a rank sends when a message
 // arrives. There is no input or output here: TreeJob (tree.h) follows the rules over sockets, and a
 // test follows them for more ranks than a host has. A rank is entered at the rendezvous (Roll), has
-// links to its parent and its children alone, and sends each of these messages once; an exchange
-// goes up the tree and down again.
+// links to its parent and its children alone, and sends each message of joining once over each. An
+// exchange goes up the tree and down again.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -25,8 +25,8 @@ int32_t mended_parent(int32_t order, const std::vector<bool>& lost);
 // The ranks that have come to a job, in the order of arrival, which is that of the tree.
 class Roll {
  public:
-  // Checks who comes against those who have come, and gives the order. A rank that asks again gets
-  // its place again.
+  // Checks a new member against the members that have come, and returns its place in the order. A
+  // rank that asks again gets its place again.
   Result<int32_t> enter(const MemberRecord& member, int32_t ranks);
   const MemberRecord& parent_of(int32_t order) const {
     return members_[static_cast<size_t>(parent_order(order))];
@@ -34,7 +34,7 @@ class Roll {
   bool complete() const {
     return !members_.empty() && static_cast<int32_t>(members_.size()) == ranks_;
   }
-  int32_t ranks() const { return ranks_; }  // as the first one said
+  int32_t ranks() const { return ranks_; }  // the number of ranks, as the first rank said
   const std::vector<MemberRecord>& members() const { return members_; }
   std::vector<int32_t> missing() const;
 
@@ -52,14 +52,14 @@ class TreeSteps {
     FrameType type{};
     To to{};
     int32_t child = -1;
-    bool carries = false;  // the list of members, what was gathered
+    bool carries = false;  // true: with the list of members, or with what was gathered
   };
   using Sends = std::vector<Send>;
 
   TreeSteps(int32_t order, int32_t ranks) : order_(order), ranks_(ranks) {}
 
-  // Joining: the list comes down, the news that a subtree is whole goes up, the permission to begin
-  // comes down.
+  // Joining: the list of members comes down the tree, the news that a subtree is whole goes up, and
+  // the permission to begin comes down. Each function takes an event and returns what to send then.
   Sends child_linked(int32_t rank);
   void child_dropped(int32_t rank);
   Sends members_came(const std::vector<int32_t>& ranks_by_order);
@@ -70,7 +70,8 @@ class TreeSteps {
   bool joined() const { return joined_; }
   std::vector<int32_t> missing() const;  // children that have not said that their subtree is whole
 
-  // An exchange. Empty while some child's part is missing; this rank's own is there.
+  // An exchange. gave() says what to send when this rank's own part and those of so many children
+  // are there: nothing while the part of a child is missing.
   Sends gave(size_t children) const;
   Sends gathered() const { return to_children(FrameType::kGathered, true); }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kIdMagic = 0x44495346;  // "FSID"
 constexpr uint16_t kIdVersion = 1;
-constexpr size_t kChecksumBytes = 8;  // at the end, against ids cut short or mixed up on their way
+constexpr size_t kChecksumBytes = 8;  // at the end; finds ids that were cut short or mixed up
 
 uint64_t checksum(const fsccl_unique_id_t& id) {
   const std::string_view content(reinterpret_cast<const char*>(id.bytes),

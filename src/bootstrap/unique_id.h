@@ -23,10 +23,12 @@ struct UniqueId {
 };
 
 fsccl_unique_id_t encode(const UniqueId& id);
-// FSCCL_ERR_INVALID_ARGUMENT: not the bytes that fsccl_unique_id_create() gave.
+// Fails with FSCCL_ERR_INVALID_ARGUMENT if these are not the bytes of an id, and with
+// FSCCL_ERR_VERSION if they are an id in the form of another version.
 Result<UniqueId> decode_unique_id(const fsccl_unique_id_t& bytes);
 
-// How a process of host `host` reaches the ranks of this id.
+// Returns how a process of host `host` reaches the rendezvous of this id. `tcp` says whether the
+// process may use TCP.
 Result<RendezvousPoint> meeting_place(const UniqueId& id, uint64_t host, bool tcp,
                                       const std::string& host_id);
 
