@@ -97,8 +97,8 @@ Result<Catalog> decode_catalog(ByteView payload) {
   catalog.number = reader.get<uint64_t>();
   const uint8_t layout = reader.get<uint8_t>();
   const size_t units = reader.get<uint32_t>();
-  // Each unit and each parameter takes bytes of the payload, so that none of these loops goes on
-  // when the payload is at its end.
+  // Each unit, parameter and address takes bytes of the payload, and each loop stops when the
+  // payload is at its end. A wrong count therefore takes no more memory than the payload justifies.
   if (layout > FSCCL_LAYOUT_RAGGED || units == 0 || units > kMostParams)
     return bad_payload("Catalog");
   catalog.layout = static_cast<fsccl_layout_t>(layout);

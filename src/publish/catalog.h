@@ -1,6 +1,6 @@
-// The contents of a publication: its parameters, how its ranks share them, and where each rank is
-// asked. Every rank has the same catalog, and a subscriber gets it when it connects. Decoders check
-// everything against what a catalog can be.
+// The contents of a publication: its parameters, how its ranks share them, and the addresses of
+// each rank. Every rank has the same catalog, and a subscriber gets it when it connects. Decoders
+// refuse every value that a catalog cannot have.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,8 +19,8 @@ inline constexpr size_t kMostAddresses = 8;  // addresses that a rank has at mos
 
 struct Param {
   std::string name;                      // may be empty
-  ParamShape shape;                      // tied_to counts in the unit
-  fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // as published
+  ParamShape shape;                      // tied_to is an index within the unit
+  fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // the type in which it is published
 };
 
 // The addresses at which a rank listens.
@@ -33,7 +33,7 @@ struct RankAddress {
 Bytes encode(const RankAddress& address);
 
 struct Catalog {
-  uint64_t number = 0;  // names the publication: random, or derived from the secret's file
+  uint64_t number = 0;  // names the publication; follows from its key (key.h)
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   std::vector<Param> params;
   std::vector<uint32_t> unit_params;   // how many parameters each unit has
@@ -41,13 +41,14 @@ struct Catalog {
 
   int ranks() const { return static_cast<int>(addresses.size()); }
 };
-// All but the number and the addresses: what the ranks must have alike.
+// Encodes all but the number and the addresses. The result must be the same on all ranks.
 Bytes encode_params(const Catalog& catalog);
 Bytes encode(const Catalog& catalog);
 Result<Catalog> decode_catalog(ByteView payload);
 Result<RankAddress> decode_rank_address(ByteView payload);
 
-// How the ranks share each unit. FSCCL_ERR_INVALID_ARGUMENT: shapes, ties or blocks cannot be.
+// Returns how the ranks share each unit. Fails with FSCCL_ERR_INVALID_ARGUMENT if shapes, ties or
+// blocks are impossible.
 Result<std::vector<Layout>> layouts_of(const Catalog& catalog);
 
 }  // namespace fsccl::publish

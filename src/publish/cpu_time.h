@@ -10,7 +10,7 @@ inline double thread_cpu_s() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Adds to a sum what the thread takes while this lives.
+// Adds the processor time that the thread takes while this object lives to a sum.
 class CpuTime {
  public:
   explicit CpuTime(double* sum) : sum_(sum), begin_(thread_cpu_s()) {}

@@ -8,7 +8,9 @@ namespace fsccl::publish {
 
 namespace {
 
-constexpr size_t kAtOnce = size_t{1} << 20;  // bytes, so that other callbacks have their turn
+// The most bytes of answers that one call of write() sends, so that other callbacks of the service
+// thread have their turn.
+constexpr size_t kAtOnce = size_t{1} << 20;
 
 }  // namespace
 
@@ -30,7 +32,8 @@ Status Feed::read(History& history) {
   return pumped.clone();
 }
 
-// Between two answers: says what is new, and begins with the next answer.
+// Runs between two answers: queues News if there is any, and begins the answer to the subscriber's
+// request if the history has it.
 void Feed::start(History& history) {
   if (news_due_ || told_ != history.version()) {
     told_ = history.version();
@@ -51,18 +54,18 @@ void Feed::start(History& history) {
 
 Result<bool> Feed::write(History& history, int64_t now_ns) {
   size_t budget = kAtOnce;
-  if (!stuck_) moved_ns_ = now_ns;  // it had nothing to take
+  if (!stuck_) moved_ns_ = now_ns;  // the socket has taken all that was offered so far
   for (;;) {
     if (sending_.cut())
       return fail(FSCCL_ERR_LIMIT, "what it was being sent was given up to keep the limit");
-    // Nothing is said while what was said before is not taken, so that nothing piles up.
+    // Nothing new is queued before the socket has taken all earlier messages, so nothing piles up.
     if (channel_->flushed() && !sending_.active() && unsent_.empty()) start(history);
     FSCCL_ASSIGN(const bool flushed, channel_->pump_out());
     if (!flushed) return stuck_ = true;
     if (unsent_.empty()) {
       if (!sending_.active()) return stuck_ = false;
       unsent_ = history.next(sending_, room_);
-      if (unsent_.empty()) continue;  // that was all
+      if (unsent_.empty()) continue;  // the answer is complete
     }
     if (budget == 0) return true;
     FSCCL_ASSIGN(const size_t count,
@@ -81,7 +84,9 @@ int64_t Feed::stuck_for_ns(int64_t now_ns) const {
 }
 
 void Feed::say_goodbye() {
-  if (sending_.active() || !unsent_.empty()) return;  // it sees the end of the connection
+  // Within an answer a Goodbye would count as bytes of the answer, so the subscriber sees the end
+  // of the connection alone.
+  if (sending_.active() || !unsent_.empty()) return;
   channel_->queue(FrameType::kGoodbye, {});
   (void)channel_->pump_out().ok();
 }

@@ -29,8 +29,8 @@ void History::cut(Sending& sending) {
   given_up_++;
 }
 
-// Returns one that sends records, else one that sends the newest whole copy; the oldest whole copy
-// only if `oldest_copy`.
+// Returns a sending of records if there is one, else a sending of the newest whole copy. A sending
+// of the oldest whole copy is returned only if `oldest_copy` is true.
 Sending* History::one_to_cut(bool oldest_copy) const {
   Sending* newest = nullptr;
   uint64_t oldest = UINT64_MAX;
@@ -42,8 +42,9 @@ Sending* History::one_to_cut(bool oldest_copy) const {
   return newest && (oldest_copy || newest->copy_->version > oldest) ? newest : nullptr;
 }
 
-// Gives up what is least worth keeping until there is room. False: `needed` holds no more, since
-// what the room was for has been given up itself.
+// Gives up records and sendings, in the order of the invariant in history.h, until there is room.
+// Returns false if `needed` is no longer true because the object that needed the room has itself
+// been given up, or if nothing is left to give up.
 template <class Needed>
 bool History::make_room(uint64_t bytes, const Needed& needed) {
   while (needed() && *total_ + bytes > limit_) {
@@ -63,8 +64,9 @@ bool History::make_room(uint64_t bytes, const Needed& needed) {
   return needed();
 }
 
-// Every whole copy that has not come to the block yet keeps it. Behind this, next() reads the block
-// from there, so that encode() and copy() may write without the lock.
+// Every whole copy of which the block was not sent yet keeps the block's old words, or is given up.
+// After this, next() reads the block from the copy alone, and answer() begins no whole copy before
+// end(), so encode() and copy() may write the block without the lock.
 void History::keep(size_t block) {
   for (Sending* const sending : std::vector<Sending*>(sendings_)) {
     Copy* const copy = sending->copy_.get();
@@ -89,7 +91,7 @@ void History::encode(size_t block, const uint16_t* words, DeltaForm form, DeltaS
 }
 
 void History::add_encoded(size_t block) {
-  if (!making_) return;  // it was given up
+  if (!making_) return;  // the record was given up
   if (!make_room(encoded_bytes_, [&] { return making_ != nullptr; })) return;
   try {
     making_->blocks[block].assign(encoded_.data(), encoded_.data() + encoded_bytes_);
@@ -113,7 +115,7 @@ uint64_t History::end(uint64_t label) {
   label_ = label;
   sum_ = crc32c(checksums_.data(), checksums_.size() * sizeof(uint32_t));
   if (!making_) {
-    records_.clear();  // there is a gap behind them
+    records_.clear();  // no record leads on from these
     return 0;
   }
   making_->label = label;
@@ -158,8 +160,10 @@ History::Answer History::answer(const Want& want, Sending& sending) {
     return Answer::ready;
   }
   if (want.version < version_) return Answer::gone;
-  if (publishing_) return Answer::later;  // which will be `gone` when the next version is there
-  // Others that are sent this version share what is kept of it.
+  // Blocks are being overwritten, so no whole copy of this version can begin. The subscriber gets
+  // `gone` after end(), and asks for the next version.
+  if (publishing_) return Answer::later;
+  // All sendings of this version share one copy as long as the copy keeps no block.
   for (const Sending* const other : sendings_)
     if (other->copy_ && other->copy_->version == version_ && other->copy_->held.bytes() == 0)
       sending.copy_ = other->copy_;
@@ -197,7 +201,7 @@ ByteView History::next(Sending& sending, Bytes& room) {
   return room;
 }
 
-// Nobody is left who has not come beyond it.
+// Frees the block that `copy` keeps, if every sending of the copy is past this block.
 void History::release(Copy& copy, size_t block) {
   if (!copy.kept[block]) return;
   const auto needs = [&](const Sending* sending) {

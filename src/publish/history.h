@@ -1,13 +1,14 @@
 // The memory that a rank holds for its subscribers: the words of the newest version, records that
-// lead from one version to the next, and blocks of older versions that whole copies under way still
-// need. No sockets, no threads: the publisher calls everything under its lock, but encode() and
-// copy(), which only the publishing thread calls, between keep() and the next.
+// lead from one version to the next, and the old words of blocks that were overwritten while whole
+// copies under way still need them. A History has no sockets and no threads. The publisher calls
+// every function under its lock, except encode() and copy(): the publishing thread calls these
+// without the lock, after keep() of the block.
 //
-// Invariant: the bytes of records and kept blocks stay within the limit, those included that are
-// being sent. Where more is needed, these go in this order: records that nobody is being sent, the
-// oldest first; records that are being sent; whole copies, the newest first, but the oldest; the
-// record that is being made; the oldest whole copy. With a limit of at least the words' bytes the
-// oldest whole copy therefore is never given up.
+// Invariant: the bytes of records and kept blocks stay within the limit, including the bytes that
+// are being sent. If more room is needed, these are given up in this order: records in the list
+// of the history, the oldest first; records that are being sent; whole copies except the oldest,
+// the newest first; the record that is being made; the oldest whole copy. If the limit is at least
+// the bytes of the words, the oldest whole copy is therefore never given up to make room.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,7 +23,7 @@
 
 namespace fsccl::publish {
 
-// Bytes that count against the limit, for as long as this lives.
+// Bytes that count against the limit while this object lives.
 class Held {
  public:
   explicit Held(std::shared_ptr<std::atomic<uint64_t>> total) : total_(std::move(total)) {}
@@ -53,7 +54,8 @@ struct Record {
   Held held;
 };
 
-// A version that is being sent whole. A block that was overwritten since is kept here.
+// A version that is being sent whole. `kept` holds the old words of each block that was overwritten
+// before every subscriber of this copy had taken it.
 struct Copy {
   explicit Copy(std::shared_ptr<std::atomic<uint64_t>> total) : held(std::move(total)) {}
   uint64_t version = 0, label = 0;
@@ -62,12 +64,14 @@ struct Copy {
   Held held;
 };
 
-// The bytes that one subscriber is being sent. Belongs to a History while it is active.
+// The bytes that one subscriber is being sent. A History holds a pointer to this object while it is
+// active, so it must not move then.
 class Sending {
  public:
   bool active() const { return copy_ != nullptr || !records_.empty(); }
   const VersionHead& head() const { return head_; }
-  // It was given up to keep the limit: what was not sent is gone.
+  // True if the answer was given up, to keep the limit or because memory was short. The bytes that
+  // were not sent are gone.
   bool cut() const { return cut_; }
 
  private:
@@ -91,20 +95,24 @@ class History {
   uint64_t given_up() const { return given_up_; }
   uint64_t newest_record_bytes() const { return newest_record_bytes_; }
 
-  // A version: begin(), for each block keep() and then encode() or copy(), and end().
-  // `records`: whether a record is made; without it, older ones go at the end.
+  // A version is published by begin(), then for each block keep() and encode() or copy(), and then
+  // end(). `records` says whether a record is made. Without one, end() drops the older records.
   void begin(bool records);
   void keep(size_t block);
   void encode(size_t block, const uint16_t* words, DeltaForm form, DeltaScratch& scratch);
   void copy(size_t block, const uint16_t* words);
-  void add_encoded(size_t block);  // under the lock, behind encode()
-  uint64_t end(uint64_t label);    // the bytes of the record; 0: none was made
+  void add_encoded(size_t block);  // called after encode(), under the lock
+  uint64_t end(uint64_t label);    // returns the bytes of the record; 0: none was made
 
+  // later: the version is not published yet, or a whole copy of it cannot begin now. gone: the rank
+  // has a newer version, and no records that lead to the one that is wanted.
   enum class Answer : uint8_t { later, gone, ready };
-  // Looks for the bytes that `want` asks for. Returns ready when `sending` has them.
+  // Looks for the bytes that `want` asks for. Returns ready if `sending` now has them. `sending`
+  // must not be active before.
   Answer answer(const Want& want, Sending& sending);
-  // The next block's bytes, in `room` or in memory that lives until the next call; empty: that was
-  // all, and it is no longer active.
+  // Returns the bytes of the next block. They lie in `room`, or in a record that lives until the
+  // next call for this `sending` or until the sending is cut. An empty result means that all was
+  // sent and `sending` is no longer active.
   ByteView next(Sending& sending, Bytes& room);
   void stop(Sending& sending);
 
@@ -119,7 +127,7 @@ class History {
   void cut(Sending& sending);
   void release(Copy& copy, size_t block);
 
-  WordRange range_;  // no pieces
+  WordRange range_;  // has no pieces; it divides the words into blocks
   const uint64_t limit_;
   std::shared_ptr<std::atomic<uint64_t>> total_ = std::make_shared<std::atomic<uint64_t>>(0);
   uint64_t peak_ = 0, given_up_ = 0, newest_record_bytes_ = 0;

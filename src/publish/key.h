@@ -1,6 +1,7 @@
-// The key of a publication. It follows from the secret in FSCCL_JOB_SECRET_FILE alone, if there is
-// one, so that a subscriber with that file needs nothing else; else from the job's secret and a
-// salt. Nobody can join the job with it.
+// The key of a publication. If FSCCL_JOB_SECRET_FILE is set, the key follows from the secret in
+// that file alone, so that a subscriber with the file needs only an address. Otherwise the key
+// follows from the job's secret and a random salt, and the ticket carries the key. Nobody can join
+// the job with the key.
 #pragma once
 #include <string>
 
@@ -21,7 +22,7 @@ struct Salt {
 
 struct PublicationKey {
   Credentials credentials;
-  uint64_t number = 0;  // names the publication; all that have the key know it
+  uint64_t number = 0;  // names the publication; follows from the key
 };
 
 inline PublicationKey publication_key(const SecretKey& key) {
@@ -33,7 +34,7 @@ inline PublicationKey publication_key(const SecretKey& key) {
   return made;
 }
 
-// Reads the key of a publication from the file that the settings name.
+// Derives the key of a publication from the secret in the file at `path`.
 inline Result<PublicationKey> key_of_file(const std::string& path) {
   FSCCL_ASSIGN(const SecretKey secret, read_secret_file(path));
   return publication_key(

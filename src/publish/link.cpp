@@ -10,7 +10,7 @@ namespace fsccl::publish {
 
 namespace {
 
-constexpr int kReadsAtOnce = 64;  // so that other ranks have their turn
+constexpr int kReadsAtOnce = 64;  // limited so that other ranks have their turn
 
 }  // namespace
 
@@ -29,7 +29,8 @@ Status Link::ask(uint64_t version) {
   if (asked_ == version) return success();
   asked_ = version;
   channel_.queue(FrameType::kWant, encode(Want{version_, version}));
-  return channel_.pump_out().take_status();  // a few bytes, to a rank that reads
+  // The message is a few bytes and the rank reads, so the socket takes all of it at once.
+  return channel_.pump_out().take_status();
 }
 
 Status Link::confirm(uint64_t version) {

@@ -1,9 +1,10 @@
 // A subscriber's connection to one rank, and that rank's words as of one version. Bytes that arrive
-// are kept aside until apply(): receiving changes no word of the version that is there. The
-// subscriber's thread alone calls it, but apply() and words(), which the subscriber guards.
+// are kept apart until apply(): receiving changes no word of the version that is there. Once the
+// subscriber's thread runs, it alone calls these functions, except that another thread may read
+// words(); the subscriber guards words() and apply() with its lock.
 //
-// Nothing that arrives is trusted: the sizes are known before a byte is taken, and each block has a
-// sum.
+// Nothing that arrives is trusted: the size of an answer is checked before memory is taken for it,
+// and checksums cover all words.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,31 +23,33 @@ class Link {
  public:
   explicit Link(const WordRange& range) : range_(range) {}
 
-  // Begins a new connection, on which nothing was asked yet. Bytes of a version that was received
-  // in part are forgotten.
+  // Begins a new connection, on which nothing was asked yet. Bytes that were received but not
+  // applied are forgotten.
   void connect(FramedSocket channel, int64_t now_ns);
   void disconnect();
   bool connected() const { return channel_.valid(); }
   int fd() const { return channel_.fd(); }
 
-  // Takes what has arrived. FSCCL_ERR_LINK: the connection has ended.
+  // Takes what has arrived, up to a bound. Fails with FSCCL_ERR_LINK if the connection has ended.
   Status read(int64_t now_ns);
   Status ask(uint64_t version);
   Status confirm(uint64_t version);
 
-  uint64_t newest() const { return newest_; }    // the newest version that the rank has told
+  uint64_t newest() const { return newest_; }    // the newest version that the rank has announced
   uint64_t version() const { return version_; }  // the version of words(); 0: none
   uint64_t label() const { return label_; }
-  // Everything that leads to that version is here, or the words are of it.
+  // True if the words are of this version, or all bytes that lead to it have come.
   bool ready(uint64_t version) const {
     return version_ == version || (complete_ && head_.version == version);
   }
   bool receiving() const { return head_.version && !complete_; }
-  bool gone() const { return gone_; }    // the version that was asked for
+  bool gone() const { return gone_; }    // the rank no longer has the version asked for
   bool ended() const { return ended_; }  // the rank has said goodbye
   int64_t heard_ns() const { return heard_ns_; }
 
-  // Makes words() the version that is ready. False: a sum is wrong; the words are of no version.
+  // Turns words() into the version that is ready. Returns false if the bytes are damaged: a whole
+  // copy is then dropped and words() stay as they were, but after damaged records words() are of no
+  // version.
   bool apply(DeltaScratch& scratch);
   const uint16_t* words() const { return words_.data(); }
 
@@ -72,9 +75,9 @@ class Link {
   bool complete_ = false, sound_ = true;
   uint64_t received_ = 0;            // bytes that came, out of head_.bytes
   std::vector<uint16_t> words_;      // empty until the first whole copy
-  std::vector<uint16_t> whole_;      // a whole copy
-  std::vector<uint32_t> checksums_;  // checksums of its blocks
-  Bytes block_;                      // a block of it, until that is complete
+  std::vector<uint16_t> whole_;      // the whole copy that is being received
+  std::vector<uint32_t> checksums_;  // the checksums of the blocks of whole_
+  Bytes block_;                      // a block of the whole copy until the block is complete
   size_t block_filled_ = 0, block_number_ = 0;
   Bytes records_;
   Counts counts_;

@@ -1,18 +1,22 @@
 // The messages between a subscriber and a rank of a publication after the handshake (wire/frame.h),
 // beside the catalog. Versions are counted from 1.
 //
-//     Subscribe ->  nothing more; the first message       <- Catalog
+//     Subscribe ->  the first message; it has no payload
+//     <- Catalog    the answer to Subscribe
+//     <- Failure    in place of the catalog: the reason why the rank does not serve the subscriber
 //     <- News       the newest version of this rank; also each second, as a sign of life
-//     Want ->       what leads from version `base` (0: nothing is there) to `version`, once the
-//                   rank has that; a later Want takes the place of one that was not answered
+//     Want ->       asks for the bytes that lead from version `base` (0: the subscriber has none)
+//                   to `version`. The rank answers once it has that version. A later Want takes the
+//                   place of one that was not answered
 //     <- Version    the answer; `bytes` bytes follow that are in no frame
-//     <- Gone       the rank has that version no more: another one must be asked for
+//     <- Gone       the rank no longer has that version: the subscriber must ask for another one
 //     Have ->       the subscriber's version is complete
 //     <- Goodbye    the rank has ended its part
 //
-// The bytes behind Version are, with base 0, for each block of words its CRC32C (4 bytes) and its
-// words; else the records base + 1 .. version, for each record its blocks in order, as the delta
-// codec writes them. `sum` is the CRC32C of the CRC32C of all blocks of the new words.
+// If `base` is 0, the bytes after Version are a whole copy: for each block of words its CRC32C (4
+// bytes), then its words. Otherwise they are the records base + 1 .. version: for each record its
+// blocks in order, as the delta codec writes them. `sum` is the CRC32C over the CRC32C values of
+// all blocks of the new words.
 #pragma once
 #include <cstdint>
 
@@ -34,15 +38,15 @@ struct VersionHead {
 Bytes encode(const Want& want);
 Bytes encode(const VersionHead& head);
 Bytes encode_version(uint64_t version);  // the payload of News, Gone and Have
-// FSCCL_ERR_PROTOCOL: a base that is not older than the version.
+// Fails with FSCCL_ERR_PROTOCOL if the base is not older than the version.
 Result<Want> decode_want(ByteView payload);
-// FSCCL_ERR_PROTOCOL: a base that is not older than the version, or more bytes than the answer can
-// have for `words` words.
+// Fails with FSCCL_ERR_PROTOCOL if the base is not older than the version, or if there are more
+// bytes than the answer can have for `words` words.
 Result<VersionHead> decode_version_head(ByteView payload, uint64_t words);
 Result<uint64_t> decode_version(ByteView payload);
 
-// The bytes of a whole copy, and the most that a rank sends as records: where these are longer it
-// sends a whole copy.
+// Return the bytes of a whole copy, and the most bytes that a rank sends as records. If the records
+// are longer, the rank sends a whole copy instead, or Gone if the version is not its newest.
 uint64_t whole_bytes(uint64_t words);
 uint64_t most_record_bytes(uint64_t words);
 

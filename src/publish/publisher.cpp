@@ -23,7 +23,7 @@ namespace fsccl::publish {
 namespace {
 
 constexpr int64_t kNewsNs = 1'000'000'000;
-constexpr uint64_t kLeastLimit = uint64_t{16} << 20;  // bytes
+constexpr uint64_t kLeastLimit = uint64_t{16} << 20;  // bytes; the least default of limit_bytes
 constexpr size_t kMostMessageBytes = 64;              // the largest message of a subscriber
 constexpr size_t kRankAddressBytes = 8 + 16 + 2 + 1 + 16 * kMostAddresses;
 
@@ -47,7 +47,7 @@ Result<std::shared_ptr<Publisher>> Publisher::create(Communicator& comm,
   return made;
 }
 
-// Does the part that needs no other rank.
+// Does the part of create() that needs no other rank.
 Status Publisher::prepare() {
   FSCCL_ASSIGN(const std::vector<Layout> layouts, layouts_of(request_.catalog));
   range_ = words_of_rank(request_.catalog, layouts, rank_);
@@ -77,7 +77,8 @@ Status Publisher::listen(std::vector<Fd>* listeners, RankAddress* address) {
   return success();
 }
 
-// Compares what must be alike, and exchanges addresses and the key.
+// Compares the values that must be equal on all ranks, exchanges the addresses and the salt of the
+// key, and begins to serve subscribers.
 Status Publisher::meet(Communicator& comm, const RankAddress& mine, std::vector<Fd> listeners) {
   Catalog& catalog = request_.catalog;
   const Bytes params = encode_params(catalog);
@@ -161,7 +162,7 @@ void Publisher::welcome(Guest guest) {
   serve(fd, at->second);
 }
 
-// Sends what it can take now.
+// Sends what the subscriber can take now.
 void Publisher::serve(int fd, Feed& feed) {
   const CpuTime time(&serving_cpu_s_);
   const Result<bool> more = feed.write(*history_, now_ns());
@@ -198,7 +199,7 @@ void Publisher::drop(int fd) {
   changed_.notify_all();
 }
 
-// Each second: signs of life, and whoever takes nothing goes.
+// Sends signs of life each second, and drops subscribers that have taken nothing for too long.
 int64_t Publisher::on_timer() {
   const std::lock_guard lock(mutex_);
   if (closed_) return -1;
@@ -220,7 +221,7 @@ int64_t Publisher::on_timer() {
   return kNewsNs;
 }
 
-// Words of a block, from wherever the pieces lie.
+// Gathers the words of a block from the pieces that it covers.
 void Publisher::fill(size_t block, uint16_t* words) const {
   const uint64_t begin = range_.block_begin(block), end = begin + range_.block_words(block);
   auto piece =
@@ -292,7 +293,8 @@ void Publisher::finish() {
   close();
 }
 
-// Callbacks may run until unwatch has returned, so what they use goes last.
+// Callbacks may run until unwatch() and remove_hook() have returned, so the feeds that they use are
+// destroyed after that.
 void Publisher::close() {
   {
     const std::lock_guard lock(mutex_);

@@ -1,9 +1,10 @@
-// A publishing rank's side of a publication. fsccl_publish() runs publish() in the caller's thread;
-// everything else happens in the service thread: a Reception admits subscribers that have proved
-// the key, and each has a Feed.
+// A publishing rank's side of a publication. The public functions run in the caller's threads. The
+// service thread serves the subscribers: a Reception admits those that have proved the key, and
+// each has a Feed.
 //
-// One lock guards the history and the feeds. publish() holds it for the time of copying a block at
-// most, and encodes without it (history.h says why that is right).
+// One lock guards the history and the feeds. publish() takes it anew for each block and holds it
+// only while blocks are copied. It encodes without the lock (keep() in history.cpp says why this is
+// safe).
 #pragma once
 #include <atomic>
 #include <map>
@@ -27,7 +28,7 @@ class Communicator;
 namespace fsccl::publish {
 
 struct PublishRequest {
-  Catalog catalog;                    // without number and addresses
+  Catalog catalog;                    // its number and addresses are not set yet
   std::vector<fsccl_dtype_t> stored;  // the type of each parameter's shard
   std::vector<const void*> shards;
   uint64_t limit_bytes = 0;
@@ -40,17 +41,20 @@ struct PublishRequest {
 
 class Publisher : public std::enable_shared_from_this<Publisher> {
  public:
-  // Collective, blocking. `request`: or why this rank cannot take part, which the others are told.
+  // Collective and blocking. If `request` is an error, this rank cannot take part; the call then
+  // fails on all ranks, and the others are told why.
   static Result<std::shared_ptr<Publisher>> create(Communicator& comm,
                                                    Result<PublishRequest> request);
   ~Publisher() { close(); }
 
-  // `shards`: null, or one address a parameter.
+  // `shards` has one address for each parameter, or is null: then the addresses stay as they were.
+  // One thread at a time may call this.
   Status publish(const void* const* shards, uint64_t label);
   size_t params() const { return request_.catalog.params.size(); }
   const fsccl_unique_id_t& ticket() const { return ticket_; }
   void report(fsccl_publish_report_t* report);
-  // Waits for subscribers, at most linger_ms, and ends.
+  // Waits until all connected subscribers have the newest version, for at most linger_ms, and then
+  // closes.
   void finish();
   void close();
 
@@ -79,13 +83,13 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
   int hook_ = -1;
 
   std::mutex mutex_;
-  Condition changed_;  // a subscriber has gone, or has a version
+  Condition changed_;  // notified when a subscriber has gone or has said something
   std::unique_ptr<History> history_;
   std::map<int, Feed> feeds_;
   bool closed_ = false;
   int64_t next_news_ns_ = 0;
   uint64_t records_bytes_ = 0, records_ = 0, disconnected_ = 0;
-  uint64_t gone_sent_bytes_ = 0, gone_whole_copies_ = 0;  // counts of feeds that have gone
+  uint64_t gone_sent_bytes_ = 0, gone_whole_copies_ = 0;  // sums over the feeds that have gone
   double publish_cpu_s_ = 0, serving_cpu_s_ = 0;
 
   std::vector<uint16_t> staged_;  // used by the publishing thread alone

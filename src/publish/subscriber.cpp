@@ -15,11 +15,11 @@ namespace fsccl::publish {
 
 namespace {
 
-// the largest message of a rank, behind its catalog
+// The limit of a message that a rank sends after its catalog.
 constexpr size_t kMostMessageBytes = kMaxRequestBytes;
-constexpr int64_t kAttemptMs = 2000;  // to connect, to one address
+constexpr int64_t kAttemptMs = 2000;  // for one address: connection, handshake and catalog
 constexpr int64_t kRetryNs = 100'000'000;
-constexpr int kAttempts = 5;  // in a row, where nobody listens: then the rank is dead
+constexpr int kAttempts = 5;  // after so many refused attempts the rank counts as dead
 constexpr int kMostFailures = 20;
 constexpr int64_t kAheadPatienceNs = 2'000'000'000;
 constexpr int64_t kLookNs = 200'000'000;
@@ -56,7 +56,7 @@ Subscriber::~Subscriber() {
   if (thread_.joinable()) thread_.join();
 }
 
-// One attempt, up to the catalog.
+// Makes one attempt to connect, and receives the catalog.
 Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline deadline,
                                          Bytes* catalog) {
   const BreakCheck broken = [this] {
@@ -95,7 +95,7 @@ Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
   return last;
 }
 
-// The first connection, to whichever rank the ticket or the address names.
+// Makes the first connection, to a rank that the ticket or the address names.
 Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,
                         Bytes* catalog) {
   std::vector<SocketAddress> addresses;
@@ -141,7 +141,7 @@ Status Subscriber::open(const SubscribeRequest& request) {
   FSCCL_TRY(find(request, deadline, &first, &catalog_bytes_));
   FSCCL_ASSIGN(catalog_, decode_catalog(catalog_bytes_));
   FSCCL_ASSIGN(Wanted wanted, match(catalog_, request.params, request.sharding));
-  first = FramedSocket();  // it may be of a rank that holds nothing that is wanted
+  first = FramedSocket();  // closes the connection: its rank may hold nothing that is wanted
   for (size_t rank = 0; rank < wanted.ranks.size(); rank++) {
     if (wanted.ranks[rank].deliveries.empty()) continue;
     peers_.push_back(std::make_unique<Peer>(static_cast<int>(rank), std::move(wanted.ranks[rank])));
@@ -221,7 +221,8 @@ Status Subscriber::read(Peer& peer) {
                 fmt::format("has been silent for {} ms", silent_ns / 1'000'000));
 }
 
-// It may have died, or have given up what it was sending: to connect again will tell.
+// Gives up a connection that has failed. The rank may have died, or have given up what it was
+// sending; reconnect() finds out which.
 Status Subscriber::lost(Peer& peer, Status why) {
   if (peer.link.ended()) return success();
   if (why.code() == FSCCL_ERR_PROTOCOL && failures_ >= kMostFailures) return why;
@@ -253,7 +254,8 @@ Status Subscriber::reconnect(Peer& peer) {
   return success();
 }
 
-// The next move of the round.
+// Commits the target if all of it has come, gives it up if it cannot come, and asks the ranks for
+// the next one.
 Status Subscriber::go_on() {
   const auto all = [&](auto holds) {
     return std::all_of(peers_.begin(), peers_.end(), [&](const auto& p) { return holds(p->link); });
@@ -263,7 +265,8 @@ Status Subscriber::go_on() {
     ahead_ = ahead_ ? 2 * ahead_ : 1;
     target_ = 0;
   }
-  // Nobody has come to that version: the job may have stopped publishing.
+  // The target lies ahead of the ranks, and nothing arrives: the job may have stopped publishing.
+  // The next target is the newest version that all ranks have.
   if (target_ && ahead_ && now_ns() - target_since_ns_ > kAheadPatienceNs &&
       all([](const Link& link) { return !link.receiving(); })) {
     ahead_ = 0;
@@ -297,7 +300,8 @@ Status Subscriber::ask_all() {
   return success();
 }
 
-// All of the target is here: it becomes the version of all links, or of none.
+// Applies the target, of which all bytes have come. The target becomes complete_, unless bytes are
+// damaged: then complete_.version is 0 and the damaged links must ask again.
 Status Subscriber::commit() {
   const uint64_t version = std::exchange(target_, 0);
   {

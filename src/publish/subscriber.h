@@ -1,13 +1,13 @@
 // A process that receives a publication. A thread of its own receives from every rank that holds
-// something of what is wanted, and applies a version when all of it is there; update() copies the
-// newest one to the caller's memory.
+// some of the wanted elements, and applies a version when all of its bytes have come. update()
+// copies the newest applied version to the caller's memory.
 //
-// A round: one version is asked of all ranks, the newest that all have. Where a rank has it no
-// more, because the ranks have gone on meanwhile, the next round asks for a version that none of
-// them has yet: each rank answers when it comes to it.
+// The thread asks all ranks for one version, the target: the newest version that all ranks have. If
+// a rank no longer has the target, because the ranks have gone on meanwhile, the next target is a
+// version that no rank has yet: each rank answers when it comes to that version.
 //
-// Invariant: between rounds all links are at one version, or complete_.version is 0. The words of
-// links change in commit() alone, under the lock.
+// Invariant: while the lock is free, all links are at version complete_.version, or
+// complete_.version is 0. The words of links change in commit() alone, under the lock.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -27,7 +27,7 @@ namespace fsccl::publish {
 
 struct SubscribeRequest {
   const fsccl_unique_id_t* ticket = nullptr;
-  std::string address;  // where there is no ticket
+  std::string address;  // used if there is no ticket
   std::vector<WantedParam> params;
   fsccl_sharding_t sharding{};
   int64_t timeout_ms = 0;
@@ -36,11 +36,12 @@ struct SubscribeRequest {
 
 class Subscriber {
  public:
-  // Blocks until the ranks are connected.
+  // Returns when all ranks that hold wanted elements are connected, or fails.
   static Result<std::unique_ptr<Subscriber>> create(SubscribeRequest request);
   ~Subscriber();
 
-  // The version that was delivered; 0: none within the time.
+  // Waits for a complete version newer than the last one delivered, and copies it to the caller's
+  // memory. Returns that version, or version 0 if none came before the deadline.
   Result<fsccl_publication_t> update(Deadline deadline);
   int64_t timeout_ms() const { return timeout_ms_; }
   void report(fsccl_subscribe_report_t* report);
@@ -52,7 +53,7 @@ class Subscriber {
     Wanted::OfRank wanted;
     Link link{wanted.range};
     int64_t retry_ns = 0;
-    int attempts = 0;  // to connect again, since it was connected
+    int attempts = 0;  // refused attempts to connect since the link was lost
   };
 
   Subscriber() = default;
@@ -62,7 +63,7 @@ class Subscriber {
   Status find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,
               Bytes* catalog);
 
-  // the thread
+  // The subscriber's thread runs these; open() uses failed(), too.
   void run();
   Status round();
   void wait_for_bytes();
@@ -87,10 +88,10 @@ class Subscriber {
   Thread thread_;
   std::atomic<bool> stopping_{false};
 
-  uint64_t target_ = 0;  // the version that this round is after; 0: none
+  uint64_t target_ = 0;  // the version that all ranks are asked for; 0: none
   int64_t target_since_ns_ = 0;
-  uint64_t ahead_ = 0;  // the newest version, when a rank had the target no more
-  int failures_ = 0;    // connections that were of no use, since a version was complete
+  uint64_t ahead_ = 0;  // how far the target lies beyond the newest version of any rank
+  int failures_ = 0;    // wrong messages and damaged versions since the last complete version
 
   std::mutex mutex_;
   Condition changed_;

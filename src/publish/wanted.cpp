@@ -20,7 +20,8 @@ std::string name_of(const WantedParam& param, size_t index) {
                             : fmt::format("parameter '{}'", param.name);
 }
 
-// Stored row by row, as every layout but ragged has it.
+// Returns true if the parameter is stored row by row: always, except where blocks of the ragged
+// layout have several rows and are narrower than the matrix.
 bool row_major(const ParamShape& shape) {
   return shape.block_rows <= 1 || shape.dims.empty() ||
          shape.block_columns >= static_cast<uint64_t>(std::max<int64_t>(shape.dims.back(), 0));

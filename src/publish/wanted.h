@@ -1,5 +1,5 @@
 // The part of a publication that a subscriber wants: for each rank, which elements of its pieces go
-// where in the caller's memory. Pure arithmetic over the catalog; no memory but its own.
+// where in the caller's memory. This is pure arithmetic over the catalog and copies no elements.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace fsccl::publish {
 
 struct WantedParam {
-  std::string name;  // empty: by its place
+  std::string name;  // empty: the parameter is found by its index
   ParamShape shape;
   fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // the type in the caller's memory
   void* to = nullptr;
@@ -31,12 +31,14 @@ struct Delivery {
 struct Wanted {
   struct OfRank {
     WordRange range;                   // words of all that the rank publishes
-    std::vector<Delivery> deliveries;  // none: it need not be asked
+    std::vector<Delivery> deliveries;  // empty: the rank need not be asked
   };
   std::vector<OfRank> ranks;
 };
 
-// FSCCL_ERR_MISMATCH names the first parameter that is not published, or otherwise.
+// Fails with FSCCL_ERR_MISMATCH if a parameter is not published, or is published with another shape
+// or a type that is not converted; with FSCCL_ERR_NOT_AVAILABLE if it is stored in other blocks.
+// The error names the first such parameter.
 Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& params,
                      const fsccl_sharding_t& sharding);
 

@@ -9,7 +9,7 @@
 namespace fsccl::publish {
 namespace {
 
-constexpr size_t kAtOnce = 2048;  // elements of up to 8 bytes, in the first cache
+constexpr size_t kAtOnce = 2048;  // so many elements of up to 8 bytes fit in the first cache
 
 const uint8_t* at(const void* base, uint64_t bytes) {
   return static_cast<const uint8_t*>(base) + bytes;
@@ -23,7 +23,7 @@ void convert(void* to, fsccl_dtype_t into, const void* from, fsccl_dtype_t store
     (void)cast(to, into, from, stored, count, Stores::cached);  // both are floats: it is supported
 }
 
-// One plane of elements begin .. begin + count.
+// Reads one plane of the elements begin .. begin + count.
 void read_plane(const void* from, fsccl_dtype_t stored, fsccl_dtype_t sent, uint64_t plane,
                 uint64_t begin, uint64_t count, uint16_t* out) {
   const size_t size = dtype_size(sent), place = size - 2 * (plane + 1);

@@ -1,11 +1,12 @@
-// A rank's pieces of all parameters as one range of 16-bit words, end to end, which is what records
-// and whole copies are of.
+// A rank's pieces of all parameters as one range of 16-bit words, end to end. Records and whole
+// copies consist of these words.
 //
 //   16-bit types          an element is a word
-//   1-byte types          two elements are a word; of an odd number the last word's upper half is 0
+//   1-byte types          two elements are a word; if their number is odd, the upper half of the
+//                         last word is 0
 //   4- and 8-byte types   the planes of the piece one after the other, the uppermost 16 bits of all
-//                         elements first: these change little from step to step and code well,
-//                         while the lower ones do not
+//                         elements first: the upper planes change little from step to step and
+//                         code well, while the lower planes do not
 //
 // A tied parameter has no words of its own.
 #pragma once
@@ -45,15 +46,15 @@ struct WordRange {
   }
 };
 WordRange words_of_rank(const Catalog& catalog, const std::vector<Layout>& layouts, int rank);
-// The parameter whose bytes a parameter of the catalog has: itself, or what it is tied to.
+// Returns the parameter that holds the bytes of `param`: `param` itself, or what it is tied to.
 size_t owner_of(const Catalog& catalog, const std::vector<Layout>& layouts, size_t param);
 
-// Words first .. first + count of a piece of `elements` elements that lie at `from`, of type
-// `stored`, as elements of type `sent`. The types are equal, or floats.
+// Writes words first .. first + count of a piece to `out`. The piece has `elements` elements, which
+// lie at `from` as type `stored` and are sent as type `sent`. The types are equal, or both floats.
 void read_words(const void* from, fsccl_dtype_t stored, fsccl_dtype_t sent, uint64_t elements,
                 uint64_t first, size_t count, uint16_t* out);
 
-// Elements begin .. begin + count of the piece that `words` holds, to `to`, as type `stored`.
+// Writes elements begin .. begin + count of the piece in `words` to `to`, as type `stored`.
 void write_elements(const uint16_t* words, fsccl_dtype_t sent, uint64_t elements, uint64_t begin,
                     uint64_t count, void* to, fsccl_dtype_t stored);
 
