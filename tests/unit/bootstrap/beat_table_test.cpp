@@ -1,4 +1,5 @@
-// The table of beats that the processes of a host share, and what is refused in its place.
+// Tests the table of beats that the processes of a host share, and which descriptors are refused in
+// its place.
 #include "bootstrap/beat_table.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ TEST(BeatTable, OnlyThatOfTheJobIsTaken) {
   ASSERT_TRUE(fd.ok()) << fd.status().text();
   EXPECT_FALSE(BeatTable::map(fd.value(), 8, 3).ok());
   EXPECT_FALSE(BeatTable::map(fd.value(), 7, 4).ok());
-  const Fd open(memfd_create("beats", MFD_CLOEXEC));  // its holder could cut it off
+  const Fd open(memfd_create("beats", MFD_CLOEXEC));  // not sealed, so its holder could shrink it
   char bytes[4096] = {};
   ASSERT_EQ(pread(fd.value().get(), bytes, sizeof bytes, 0),
             pwrite(open.get(), bytes, 64 + 3 * 16, 0));

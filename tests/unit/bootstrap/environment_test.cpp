@@ -1,4 +1,5 @@
-// Tests where ranks that know only their launcher meet, and the file with the secret.
+// Tests at which place ranks that know only their launcher meet, and which files with a secret are
+// accepted.
 #include "bootstrap/environment.h"
 
 #include <fcntl.h>
@@ -79,7 +80,7 @@ TEST_F(SecretFile, ItsContentDecides) {
 }
 
 TEST_F(SecretFile, WhatCannotBeTrustedIsRefused) {
-  EXPECT_EQ(read_secret_file(path).status().code(), FSCCL_ERR_CONFIG);  // does not exist
+  EXPECT_EQ(read_secret_file(path).status().code(), FSCCL_ERR_CONFIG);  // there is no file
   write_file("0123456789abcdef0123456789abcdef", 0640);
   EXPECT_THAT(read_secret_file(path).status().text(), HasSubstr("chmod 600"));
   write_file("short");

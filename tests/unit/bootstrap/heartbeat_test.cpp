@@ -1,5 +1,5 @@
-// Tests the rules of heartbeats with a clock and ranks of the test's own: which ranks count as
-// silent, when, and who hears of it.
+// Tests the rules of heartbeats with a simulated clock and simulated ranks: which ranks count as
+// silent, when, and which ranks hear of it.
 #include "bootstrap/heartbeat.h"
 #include "fsccl/insight.h"
 
@@ -34,7 +34,8 @@ struct Row final : Senses {
   bool host_silent(int32_t rank, int64_t ns) override {
     return owes[static_cast<size_t>(rank)] >= ns;
   }
-  // Time passes in beats, at each of which some beat and the watcher looks.
+  // Lets time pass in steps of one beat. In each step the ranks of `beating` beat, and the watcher
+  // looks.
   void pass(Heart& heart, int64_t ms, const std::vector<int32_t>& beating) {
     for (int64_t end = now + ms * kMs; now < end;) {
       now += 100 * kMs;
@@ -54,7 +55,7 @@ TEST(Heartbeat, SilenceMakesASuspectAndABeatEndsIt) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 500, {1});
-  // The watcher wants to look again when rank 1 is overdue; a millisecond has passed.
+  // The watcher wants to look again when rank 1 is overdue: 400 ms after a beat that is 1 ms old.
   EXPECT_EQ(row.last.next_ns, row.now + 399 * kMs);
   row.pass(heart, 300, {});
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_ALIVE);
@@ -92,9 +93,9 @@ TEST(Heartbeat, LongSilenceIsDeath) {
   row.pass(heart, 200, {});
   EXPECT_THAT(row.last.dead, ElementsAre(1));
   heart.lost(1, false, row.now);
-  // the silence is as long as it was when it ended
+  // The silence of a lost rank does not grow any more.
   EXPECT_NEAR(static_cast<double>(heart.life(1, row.now + 5000 * kMs).silent_ms), 2000, 101);
-  // it comes too late
+  // This beat comes too late.
   row.pass(heart, 100, {1});
   EXPECT_THAT(heart.news_for(7, row.now), IsEmpty());
 
@@ -111,7 +112,7 @@ TEST(Heartbeat, AWatcherThatWasAwayBlamesNobody) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 500, {1});
-  row.now += 3'600'000 * kMs;  // stopped for an hour, with all the others
+  row.now += 3'600'000 * kMs;  // the watcher and all other ranks are stopped for an hour
   row.last = heart.look(row.now, row);
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_ALIVE);
   EXPECT_THAT(row.last.dead, IsEmpty());
@@ -145,11 +146,11 @@ TEST(Heartbeat, WhoHasEndedIsDeadAndWhoHasLeftIsNot) {
   row.pass(heart, 200, {1});
   row.states[1] = 'X';
   row.pass(heart, 300, {});
-  EXPECT_THAT(row.last.dead, IsEmpty());  // its links say so sooner
+  EXPECT_THAT(row.last.dead, IsEmpty());  // so early, only the links can tell
   row.pass(heart, 100, {});
   EXPECT_THAT(row.last.dead, ElementsAre(1));
   heart.lost(1, false, row.now);
-  row.states[2] = 'X';  // a process that never could be seen
+  row.states[2] = 'X';  // the process of rank 2 has never been visible
   row.pass(heart, 200, {2});
   row.pass(heart, 500, {});
   EXPECT_THAT(row.last.dead, IsEmpty());
@@ -167,7 +168,7 @@ TEST(Heartbeat, AMarkOfTheFutureOrThePastIsJustAMark) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 200, {1});
-  row.beats[1] = row.now + 1'000'000 * kMs;  // another clock than ours
+  row.beats[1] = row.now + 1'000'000 * kMs;  // the time of another clock than the watcher's
   row.pass(heart, 100, {});
   row.pass(heart, 300, {});
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_ALIVE);
@@ -221,7 +222,7 @@ TEST(Heartbeat, ANeighbourIsToldWhatComesFromElsewhere) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 200, {1});
-  // Rank 1 also reports about this rank, which knows better itself.
+  // Rank 1 reports about rank 0, too, but this rank is rank 0 and knows better.
   heart.told(1, {{7, 500, true}, {0, 900, false}}, row.now);
   heart.told(2, {{7, 800, false}, {8, 450, false}}, row.now);
   EXPECT_EQ(heart.life(7, row.now).silent_ms, 800);

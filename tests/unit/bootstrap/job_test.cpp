@@ -1,4 +1,5 @@
-// A job at work: exchanges over the tree, descriptors, losses, leaving, and fork.
+// Tests a job that has been joined: exchanges over the tree, descriptors, losses, leaving, and
+// fork.
 #include "bootstrap/job.h"
 
 #include <fcntl.h>
@@ -148,8 +149,8 @@ TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
   }
 }
 
-// All ranks are slow. A rank that gave up waiting for the answer is not taken for dead: it asks
-// again, and waits longer.
+// All ranks are slow. A rank that does not answer in time is not taken for dead: the rank that
+// connects to it tries again, and waits longer.
 TEST_F(JobOf, SlowRanksFindTogetherToo) {
   constexpr int kRanks = 6;
   join(kRanks);
@@ -271,7 +272,7 @@ TEST_F(JobOf, AFetchEndsWhenItsCallerHasNoUseForItAnyMore) {
   const Status status = job(1).fetch_fd(0, 9, Deadline::never(), broken).take_status();
   EXPECT_EQ(status.code(), FSCCL_ERR_ABORTED);
   EXPECT_EQ(status.text(), "given up");
-  EXPECT_EQ(status.error().peer, 1);  // as the reason has it: not the owner
+  EXPECT_EQ(status.error().peer, 1);  // the peer of the reason, and not the owner
 }
 
 // More ranks fetch at once than the owner serves and than its listener queues. None of them takes
@@ -298,7 +299,8 @@ TEST_F(JobOf, ACrowdFetchesAtOnce) {
       fetched += fd.ok();
     });
   while (fetching < kCrowd) std::this_thread::yield();
-  // The pause lets most of them connect first; with fewer the test would prove less.
+  // The pause lets most of the crowd connect before the owner accepts. A smaller crowd would prove
+  // less.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   released = true;
   for (std::thread& one : crowd) one.join();
@@ -349,8 +351,8 @@ TEST_F(JobOf, AHandlerSetLateHearsWhatHasHappened) {
   EXPECT_EQ(losses.wait_for(1), (std::vector<std::pair<int, bool>>{{2, true}}));
 }
 
-// The two other ranks hear of each other through the root alone, and the service thread reads
-// nothing while the one and the root leave.
+// The two other ranks hear of each other through the root alone. The service thread reads nothing
+// while one of them and then the root leave, so the root passes the first loss on as it leaves.
 TEST_F(JobOf, ALeavingRankPassesOnWhatItHasNotRead) {
   join(3);
   std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
@@ -391,7 +393,7 @@ TEST_F(JobOf, AfterForkTheChildHoldsNothingAndDisturbsNothing) {
     const bool refused = create_unique_id(&id).code() == FSCCL_ERR_FORKED;
     char byte;
     close(lived[1]);
-    (void)!read(lived[0], &byte, 1);  // until the parent has finished
+    (void)!read(lived[0], &byte, 1);  // waits until the parent has finished
     _exit(refused ? 0 : 1);
   }
   close(lived[0]);

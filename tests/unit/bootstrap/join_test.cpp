@@ -1,4 +1,4 @@
-// Tests joining by id, by callback and over TCP, and every way in which it must fail, with a clear
+// Tests joining by id, by callback and over TCP, and the ways in which it fails: each with a clear
 // error on all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(Join, OverTcpWhenTheHostsDiffer) {
   constexpr int kRanks = 11;
   const std::vector<Joined> joined =
       join_all(kRanks, [&](int rank) -> Result<std::shared_ptr<Job>> {
-        // Every third rank shares the host of the id; the others come from elsewhere.
+        // Every third rank shares the host of the id; the others say that they have another host.
         const bool here = rank % 3 == 0;
         FSCCL_ASSIGN(const RendezvousPoint place, meeting_place(id, here ? id.host : id.host + 1,
                                                                 true, here ? "" : "elsewhere"));
@@ -185,8 +185,8 @@ TEST(JoinFails, OtherVersionForAll) {
 
 TEST(JoinFails, WhenARankGivesUpEarly) {
   const fsccl_unique_id_t id = make_id();
-  // Rank 2 of 3 never comes; rank 0 gives up first and the others hear it although they would wait
-  // much longer.
+  // Rank 2 of 3 never comes. Rank 0 gives up first, and rank 1 hears it although it would wait much
+  // longer.
   const std::vector<Joined> joined = join_all(
       2, [&](int rank) { return join_by_id(id, rank, 3, rank == 0 ? 500 : kPatienceMs * 3); });
   for (const Joined& rank : joined) EXPECT_EQ(rank.status.code(), FSCCL_ERR_TIMEOUT);
@@ -210,8 +210,8 @@ TEST(JoinFails, WhenTheParentIsGone) {
   const Status child = join_by_id(bytes, 1, 2).take_status();
   EXPECT_EQ(child.code(), FSCCL_ERR_PEER_DEAD);
   EXPECT_THAT(child.text(), HasSubstr("cannot connect to rank 0"));
-  // And the root hears of it through the connection that the rendezvous keeps, after the list of
-  // members.
+  // The root hears of the failure through the connection that the rendezvous keeps, after the list
+  // of members.
   EXPECT_TRUE(root.expect(FrameType::kMembers, Deadline::in_ms(kPatienceMs)).ok());
   EXPECT_EQ(root.receive(Deadline::in_ms(kPatienceMs)).status().code(), FSCCL_ERR_PEER_DEAD);
 }
@@ -275,8 +275,8 @@ TEST(Join, GoesOnAmongStrangers) {
   expect_all_joined(join_all(16, [&](int rank) { return join_by_id(bytes, rank, 16); }));
 }
 
-// A crowd of connections never makes the rendezvous close one that has only just been made;
-// otherwise all would begin anew for ever.
+// A crowd of connections never makes the rendezvous close one that has only just been made.
+// Otherwise all ranks would have to connect again without end.
 TEST(Join, WhoStandsAtTheDoorHasATurn) {
   constexpr int64_t kTurnNs = 500'000'000;
   for (int tries = 0; tries < 50; ++tries) {  // a slow machine tries again

@@ -1,4 +1,5 @@
-// Tests the launchers' variables. They are those that each launcher was seen to set.
+// Tests what the variables of launchers mean. The variables are those that each launcher was seen
+// to set.
 #include "bootstrap/launcher.h"
 
 #include <gmock/gmock.h>
@@ -114,8 +115,8 @@ TEST(Launcher, TheNameDoesNotDependOnTheAddress) {
   }
 }
 
-// Nothing says which ranks share a host, so an address that spells localhost is taken as a guess
-// that all of them do.
+// No variable says which ranks share a host. If the address of rank 0 spells localhost, all ranks
+// are taken to share one.
 TEST(Launcher, LocalhostHasManySpellings) {
   const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}};
   for (const char* address :
@@ -268,7 +269,7 @@ TEST(Launcher, TheInnermostCounts) {
   EXPECT_EQ(find_launcher([](const char*) { return nullptr; }), Launcher::kNone);
 }
 
-// Scripts of Slurm jobs export WORLD_SIZE and leave RANK to srun.
+// Scripts of Slurm jobs export WORLD_SIZE, and srun tells each process its rank.
 TEST(Launcher, AWorldSizeWithoutARankHasToAgree) {
   EXPECT_EQ(read(with(kSlurm, "WORLD_SIZE", "3")).value().rank, 2);
   EXPECT_THAT(refusal(with(kSlurm, "WORLD_SIZE", "5")),
@@ -276,8 +277,8 @@ TEST(Launcher, AWorldSizeWithoutARankHasToAgree) {
   EXPECT_THAT(refusal(with(kMpi, "WORLD_SIZE", "5x")), HasSubstr("WORLD_SIZE=5x"));
 }
 
-// A container's RANK=0 and WORLD_SIZE=1 below mpirun or srun would make jobs of one rank, in
-// silence.
+// If RANK=0 and WORLD_SIZE=1 of a container counted below mpirun or srun, each rank would make a
+// job of its own without an error.
 TEST(Launcher, ARankByHandHasToAgree) {
   const Variables mpich = with(with(kMpich, "MASTER_ADDR", "127.0.0.1"), "MASTER_PORT", "29500");
   const Variables pod = {

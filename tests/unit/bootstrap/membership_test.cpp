@@ -1,5 +1,5 @@
-// The rules of the membership and of a mended tree, played without sockets: deaths at every moment,
-// news that arrive in any order the links allow, and never two answers among those who live.
+// Plays the rules of the membership and of a mended tree without sockets. Ranks die at any moment,
+// and news arrive in any order that links allow, but living ranks never have two answers.
 #include "bootstrap/membership.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ namespace {
 
 using Answer = std::pair<std::vector<int32_t>, int32_t>;
 
-// A rank, with what the links of the tree bring it; messages from one rank arrive in the order in
-// which they were sent. Like TreeJob, it passes on what is news. It may or may not still take into
-// account what a dead rank had sent before its end.
+// A group of ranks and the messages between them. Messages from one rank to another arrive in the
+// order in which they were sent. Like TreeJob, each rank passes on what is news to it. Messages
+// that a dead rank sent before its end may or may not arrive.
 class Play {
  public:
   Play(int ranks, unsigned seed)
@@ -27,8 +27,9 @@ class Play {
     links_.resize(nodes_.size(), std::vector<std::deque<Message>>(nodes_.size()));
   }
 
-  // Everybody comes at some time, but who declines before it has decided; `deaths` die at some
-  // time, or leave if they have decided. True when all others that live have decided.
+  // Every rank comes at some time, except ranks that decline before. `deaths` ranks die at some
+  // time, or leave if they have decided. Returns true when all living ranks that have not declined
+  // have decided.
   bool run(int deaths, int declines) {
     for (int steps = 0; steps < 200'000; steps++) {
       const int rank = below(ranks_);
@@ -177,7 +178,8 @@ TEST(MembershipRules, TheWorstCodeHolds) {
   membership.begin({4, 2, 9}, 2, {}, -3);
   EXPECT_TRUE(membership.advance({}));
   EXPECT_EQ(membership.missing(), (std::vector<int32_t>{4, 9}));
-  EXPECT_TRUE(membership.hear({1, 9, 0, false, {4}}));  // rank 9 holds 4 for gone, and so this one
+  // Rank 9 holds rank 4 for gone, so rank 2 does, too.
+  EXPECT_TRUE(membership.hear({1, 9, 0, false, {4}}));
   const std::optional<Vote> vote = membership.advance({});
   ASSERT_TRUE(vote);
   EXPECT_EQ(*vote, (Vote{1, 2, -3, true, {4}}));

@@ -1,5 +1,5 @@
-// A tree is mended while the system refuses threads, or memory at any call. No rank crashes, and a
-// rank that could not go on at first does so later.
+// Tests that a tree is mended although the system refuses a thread, or memory at any call. No rank
+// crashes, and a rank that cannot go on at first does so later.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::Joined;
 
-constexpr int kRanks = 5;  // all of them below one
+constexpr int kRanks = 5;  // few enough that all others are children of the root
 
 int kind_of(const char* name) {
   int kind = 0;

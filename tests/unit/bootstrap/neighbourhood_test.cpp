@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// Each rank by the number of its host and of its process.
+// Makes ranks on these hosts and in these processes: each place has the numbers of both.
 std::vector<Member> members_of(const std::vector<std::pair<uint64_t, int32_t>>& places) {
   std::vector<Member> members;
   for (const auto& [host, pid] : places) members.push_back({host, pid, 0, 1});

@@ -1,5 +1,5 @@
-// The rules of the tree, run for ranks that are only numbers: what a large job costs each rank, and
-// all of them.
+// Tests the rules of the tree with simulated ranks, and counts what a large job costs each rank and
+// all ranks together.
 #include "bootstrap/tree_steps.h"
 
 #include <gtest/gtest.h>
@@ -28,9 +28,9 @@ class Simulation {
     TreeSteps steps;
     int32_t parent = -1;
     int32_t links = 0;
-    size_t parts = 0;                            // given by children
-    uint64_t subtree = 1;                        // ranks in it, as far as it has given
-    uint64_t sent = 0, received = 0, bytes = 0;  // messages; bytes of what was received
+    size_t parts = 0;                            // how many children have given their parts
+    uint64_t subtree = 1;                        // ranks of its subtree whose parts it has
+    uint64_t sent = 0, received = 0, bytes = 0;  // numbers of messages; bytes received
     bool gathered = false;
   };
 
@@ -45,7 +45,7 @@ class Simulation {
       member.rank = rank;
       const Result<int32_t> order = roll.enter(member, ranks_count_);
       ASSERT_TRUE(order.ok()) << order.status().text();
-      count(FrameType::kRegister, kHandshake + 2);  // and Assign
+      count(FrameType::kRegister, kHandshake + 2);  // handshake, Register and Assign
       by_rank_[rank] = order.value();
       ranks.push_back(std::make_unique<Rank>(order.value(), ranks_count_));
       if (order.value() > 0) link(order.value(), by_rank_.at(roll.parent_of(order.value()).rank));
@@ -163,8 +163,8 @@ class Simulation {
   std::mt19937_64 random_;
   const int32_t ranks_count_;
   uint64_t bytes_ = 0;
-  std::map<int32_t, int32_t> by_rank_;  // order
-  std::vector<int32_t> by_order_;       // rank
+  std::map<int32_t, int32_t> by_rank_;  // the order of each rank
+  std::vector<int32_t> by_order_;       // the rank of each order
   std::map<std::pair<int32_t, int32_t>, std::deque<FrameType>> links_;
   std::vector<std::pair<int32_t, int32_t>> waiting_;  // a link for each message on its way
   std::set<int32_t> called_;
@@ -183,8 +183,8 @@ TEST(TreeSteps, EveryOrderOfMessagesJoinsAndGathers) {
     }
 }
 
-// Counts the messages of a start: joining, and the exchange of which cores each rank has (136
-// bytes).
+// Counts the messages of a start: those of joining, and those of the exchange in which each rank
+// tells its cores (136 bytes).
 TEST(TreeSteps, AHundredThousandRanks) {
   constexpr int32_t kRanks = 100'000;
   constexpr auto kCount = static_cast<uint64_t>(kRanks);
@@ -193,8 +193,8 @@ TEST(TreeSteps, AHundredThousandRanks) {
   const uint64_t joining = job.all_messages();
   job.all_gather(136);
   const uint64_t links = kCount - 1;
-  // Register and Assign, after a handshake; on each link a handshake, Linked, Members, Ready, Go;
-  // to the root Members, from it Done.
+  // Each rank has a handshake, Register and Assign; each link has a handshake, Linked, Members,
+  // Ready and Go; the root gets Members and sends Done.
   EXPECT_EQ(joining, (kHandshake + 2) * kCount + (kHandshake + 4) * links + 2);
   EXPECT_EQ(job.all_messages() - joining, 2 * links);
   int32_t most_links = 0;
@@ -209,8 +209,8 @@ TEST(TreeSteps, AHundredThousandRanks) {
   // or fetches a descriptor.
   EXPECT_EQ(most_links, kFanOut + 1);
   EXPECT_LE(most_messages, 6u * (kFanOut + 1));
-  // The bytes are the list of members and what was gathered, once each, and what was gathered once
-  // more on its way up.
+  // A rank gets the list of members and the gathered bytes once each, and at most all gathered
+  // bytes once more on their way up.
   EXPECT_LE(most_bytes, kCount * (kMemberRecordBytes + 2 * 136 + 4));
   // The expression is the memory that a rank keeps for each other rank.
   EXPECT_LE(sizeof(Member) + sizeof(MemberRecord) + sizeof(int32_t), 160u);

@@ -86,7 +86,7 @@ TEST(Feed, NothingPilesUpForWhoTakesNothing) {
   ends.words = last;
   ASSERT_TRUE(ends.link.ask(21).ok());
   ASSERT_TRUE(ends.brings(21, 200));
-  EXPECT_EQ(ends.feed->whole_copies(), 1u);  // then records
+  EXPECT_EQ(ends.feed->whole_copies(), 1u);  // the versions after the first came as records
 }
 
 TEST(Feed, AnswersNothingButItsMessages) {

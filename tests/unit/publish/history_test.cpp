@@ -68,7 +68,7 @@ class Publishing {
   History history;
   std::vector<uint16_t> words;
   std::vector<std::vector<uint16_t>> versions;
-  std::function<void()> between;  // two blocks
+  std::function<void()> between;  // called after each block of a version
 
  private:
   WordRange range_;
@@ -82,7 +82,7 @@ TEST(History, AWholeCopyIsOfItsVersionWhateverIsPublishedMeanwhile) {
   Sending slow, slower;
   ASSERT_EQ(ranks.history.answer({0, 1}, slow), History::Answer::ready);
   EXPECT_EQ(slow.head().bytes, whole_bytes(kWords));
-  EXPECT_EQ(ranks.history.held_bytes(), 0u);  // it costs nothing yet
+  EXPECT_EQ(ranks.history.held_bytes(), 0u);  // a whole copy costs nothing before the next version
   Bytes room;
   const ByteView first = ranks.history.next(slow, room);
   const Bytes begun(first.begin(), first.end());
@@ -114,7 +114,7 @@ TEST(History, AVersionThatIsBeingMadeIsNotThere) {
   ranks.publish();
   Sending late, early;
   ranks.between = [&] {
-    // The words are of two versions now.
+    // Some blocks are of the new version now, and others of the one before.
     EXPECT_EQ(ranks.history.answer({0, 1}, late), History::Answer::later);
     EXPECT_EQ(ranks.history.answer({0, 2}, early), History::Answer::later);
   };
@@ -170,7 +170,7 @@ TEST(History, WhatIsBeingSentCountsUntilItIsSent) {
   ranks.publish();
   Sending sending;
   ASSERT_EQ(ranks.history.answer({1, 2}, sending), History::Answer::ready);
-  for (int i = 0; i < 12; i++) ranks.publish();  // its record has to go
+  for (int i = 0; i < 12; i++) ranks.publish();  // the record that is being sent has to go
   EXPECT_TRUE(sending.cut());
 }
 

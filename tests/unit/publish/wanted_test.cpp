@@ -42,7 +42,7 @@ TEST(Wanted, EveryElementComesOnceFromWhoeverHasIt) {
           std::map<uint32_t*, int> times;
           std::vector<std::vector<uint32_t>> memory;
           for (int part = 0; part < parts; part++) {
-            // Each part's piece begins at its memory, which is large enough for all.
+            // Each part has memory of its own for whole parameters, and its pieces begin there.
             const std::vector<WantedParam> params = wanted_of(memory);
             const Result<Wanted> made =
                 match(catalog_of(from, publishing), params, {to, parts, part});
