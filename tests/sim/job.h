@@ -1,5 +1,5 @@
-// A simulated job: ranks that each run the program of the seed, with real engines and collectives
-// over a simulated transport, the trouble that befalls them, and the invariants (README.md). It has
+// A simulated job: its ranks, which run the program of the seed with real engines and collectives
+// over a simulated transport; the trouble that befalls them; and the invariants (README.md). It has
 // two files: job.cpp (how it runs), job_ends.cpp (how it ends).
 #pragma once
 #include <map>
@@ -29,7 +29,8 @@ struct Outcome {
   std::vector<std::string> trace;
   std::string setting;
   Trouble trouble = Trouble::none;
-  uint64_t operations = 0, errors = 0;  // that ended well; ranks that ended with an error
+  // The numbers of operations that ended well, and of ranks that ended with an error.
+  uint64_t operations = 0, errors = 0;
 };
 
 class Job {
@@ -58,14 +59,14 @@ class Job {
     std::map<std::pair<int, int>, Pair> pairs;
     std::vector<std::unique_ptr<Call>> calls;
     std::vector<Flying> flying;
-    std::map<int, bool> lost;  // rank, whether it left
-    size_t next = 0;           // operation of the program
+    std::map<int, bool> lost;  // by lost rank: whether it has left
+    size_t next = 0;           // the next operation of the program
     bool dead = false, over = false, gone = false;
     std::optional<Error> error;
     int64_t over_ns = 0, asleep_until_ns = 0, slice_ns = kSliceNs;
     int64_t planned_ns = INT64_MAX;
     uint64_t plan = 0;
-    int words_left = -1;  // before it dies, if not negative
+    int words_left = -1;  // the rank dies with so many more messages, if above 0
   };
 
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
@@ -108,7 +109,7 @@ class Job {
   std::vector<Op> program_;
   size_t mismatch_at_ = SIZE_MAX;
   int mismatches_ = -1;
-  OpCode differs_ = OpCode::none;  // the call of that rank there
+  OpCode differs_ = OpCode::none;  // the call that rank mismatches_ makes at mismatch_at_
   std::unique_ptr<Network> network_;
   SharedMachine machine_;
   std::vector<Rank> ranks_;

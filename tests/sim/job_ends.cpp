@@ -1,4 +1,5 @@
-// How ranks leave and die, which ranks hear of it when, and the invariants at the end.
+// The end of a simulated job: how ranks leave and die, when which ranks hear of it, and the
+// invariants that must hold at the end.
 #include <algorithm>
 
 #include "job.h"
@@ -6,9 +7,9 @@
 namespace fsccl::sim {
 namespace {
 
-// The time from a death that is known to the end of the waits.
+// The time in which waits end after the rank knows of a death or an abort.
 constexpr int64_t kReactionNs = 50 * kMillisecond;
-// The time that a wait may have begun before the peer stopped, or after.
+// How long before or after the stop of a peer a wait for it may have begun.
 constexpr int64_t kBeforeNs = 30 * kSecond;
 constexpr int64_t kEndNs = 3600 * kSecond;  // by then all is over
 // The time from the last operation of a rank to its leaving.
@@ -181,7 +182,7 @@ void Job::judge_error(int r) {
       break;
     case Trouble::damaged:
       right =
-          // no header that a rank needs is dropped
+          // Any error is right if headers have wrong bits, too.
           (error.code == FSCCL_ERR_PROTOCOL && names_damage(error)) || setting_.weather.garbled > 0;
       break;
     case Trouble::aborted:

@@ -64,7 +64,7 @@ uint64_t argument(int argc, char** argv, const char* name, uint64_t otherwise) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // whoever sees a GPU keeps the pages
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // a process that sees a GPU would keep the pages
   const uint64_t one = argument(argc, argv, "--seed", 0),
                  first = one ? one : argument(argc, argv, "--first", 1);
   const uint64_t seeds = one ? 1 : argument(argc, argv, "--seeds", 50);

@@ -30,11 +30,12 @@ int show(uint64_t seed) {
 }
 
 int run(uint64_t first, uint64_t seeds) {
-  std::map<Trouble, std::pair<uint64_t, uint64_t>> jobs;  // and ranks that ended with an error
+  // By trouble: the number of jobs, and of ranks that ended with an error.
+  std::map<Trouble, std::pair<uint64_t, uint64_t>> jobs;
   uint64_t operations = 0;
   for (uint64_t seed = first; seed < first + seeds; seed++) {
     Outcome outcome = Job(seed, false).run();
-    // some are of addresses
+    // Wrong bits may be those of addresses, which do not follow from the seed.
     const bool wrong_bits =
         outcome.trouble == Trouble::garbled || outcome.trouble == Trouble::damaged;
     if (!outcome.broken && !wrong_bits && seed % kAgain == 0 &&

@@ -18,10 +18,11 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kGatherMs = 30'000, kAskMs = 40'000, kSeenMs = 12'000;
-// The time until all know that a rank has left; well before links are mended.
+// The time until all know that a rank has left. It is well before links are mended.
 constexpr int64_t kNewsNs = 600 * kMillisecond;
-constexpr int64_t kMendedNs = 2200 * kMillisecond;  // until the tree is whole again after that
-constexpr int64_t kComputeNs = 50 * kMillisecond;   // at most, between two things that a rank does
+// The time until the tree is whole again after a rank has left.
+constexpr int64_t kMendedNs = 2200 * kMillisecond;
+constexpr int64_t kComputeNs = 50 * kMillisecond;  // the longest time between two acts of a rank
 // The time for which a rendezvous stays after a failure.
 constexpr int64_t kLingerNs = 31 * kSecond;
 constexpr int kMaker = 0;  // the rank that makes the unique id
@@ -175,8 +176,9 @@ void Members::note_loss(int r, int lost, bool left) {
     break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
 }
 
-// Records a goodbye: the ranks that stay learn that the rank has left, and learn of all ranks whose
-// leaving it knew.
+// Plans the check of a goodbye: the ranks that stay must then know that all ranks in `known` have
+// left. These are the ranks of which rank r knew this and, if no other rank leaves at about the
+// same time, rank r itself.
 void Members::farewell(int r, int64_t left_ns, std::set<int> known) {
   world_.after(kNewsNs, [this, r, left_ns, known = std::move(known)]() mutable {
     if (last_leave_ns_ != left_ns) known.erase(r);
@@ -217,8 +219,8 @@ void Members::gather_all(int r, Job& job) {
 }
 
 // The first rank of each host offers a descriptor, and the others of the host fetch it, as ranks do
-// for the memory that they share. A rank that knows of a death offers nothing any more, and one
-// that hears of it has no use for the descriptor: nobody waits for long behind it.
+// for the memory that they share. A rank that knows of a death offers nothing any more, and a rank
+// that hears of a death does not wait for a descriptor any longer.
 void Members::pass_descriptors(int r, Job& job) {
   Rank& me = rank(r);
   constexpr uint64_t kTag = 77;
@@ -276,7 +278,7 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting,
     }
     if (agreed.value().reached) return agreed.take();
     if (!deadline.passed()) continue;
-    me.expelled = true;  // gives up
+    me.expelled = true;  // the rank gives up
     world_.note("rank {} asks in vain who is left", r);
     if (!may_split()) break_down(fmt::format("rank {} asks in vain who is left", r));
     return std::nullopt;

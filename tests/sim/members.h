@@ -1,6 +1,5 @@
-// One simulated job as its members see it, and the invariants that it must keep. The members join,
-// watch each other, exchange, agree who is left, and leave, with the code of src/bootstrap as it
-// is.
+// A simulated job of members, and the invariants that it must keep. The members join, watch each
+// other, exchange bytes, agree who is left, and leave, all with the real code of src/bootstrap.
 #pragma once
 #include <map>
 #include <memory>
@@ -33,23 +32,23 @@ class Members {
   struct Rank {
     std::shared_ptr<Process> process;
     bool began = false, joined = false, over = false, leaving = false, expelled = false;
-    int64_t began_ns = 0, ended_ns = 0;  // joining
+    int64_t began_ns = 0, ended_ns = 0;  // when joining began and ended
     std::optional<Error> error;          // error of joining
     uint64_t job = 0;
     std::optional<Error> gather_error;
     int gathered = 0;
-    std::map<int, bool> lost;  // rank -> left
+    std::map<int, bool> lost;  // by lost rank: whether it has left
     std::weak_ptr<Job> alive;
   };
   struct Answer {  // An answer about the survivors.
     std::vector<int32_t> failed{};
     fsccl_status_t code = FSCCL_OK;
     std::set<int> by{};
-    int first = -1;  // the first of the ranks that are there
+    int first = -1;  // the rank whose answer the others are compared with
   };
   struct Asked {
     int64_t first_ns = 0;
-    std::set<int> dead;  // when the first asked
+    std::set<int> dead;  // the ranks that were dead when the first rank asked
   };
 
   // members.cpp has the actions of a rank.
@@ -90,7 +89,7 @@ class Members {
     return setting_.mishap == Mishap::silent && r == setting_.chosen &&
            as_known(r).process->was_stopped();
   }
-  bool calm() const;  // nobody dies, nothing is cut
+  bool calm() const;  // returns true if the mishap must not break joining or an exchange
   bool may_split() const {
     return setting_.mishap == Mishap::cuts || setting_.mishap == Mishap::garbled;
   }
@@ -106,7 +105,7 @@ class Members {
   std::map<uint64_t, Asked> asked_;
   std::set<int> dead_;
   int64_t last_death_ns_ = 0, last_leave_ns_ = 0;
-  std::vector<int> leaves_after_;  // farewells: ms, by rank
+  std::vector<int> leaves_after_;  // farewells: when each rank leaves, in ms
   int suspects_ = 0;
   std::optional<std::string> broken_;
 };

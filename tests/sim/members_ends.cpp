@@ -6,12 +6,14 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr int64_t kEndNs = 600 * kSecond;      // by then all is over
-constexpr int64_t kHostFoundNs = 6 * kSecond;  // until all know who is gone with it
-// The time until all know that a rank is held for dead.
+constexpr int64_t kEndNs = 600 * kSecond;  // by then all is over
+// The time until all living ranks know the ranks that are gone with a lost host.
+constexpr int64_t kHostFoundNs = 6 * kSecond;
+// The time until all know that a silent rank is held for dead.
 constexpr int64_t kSilenceToldNs = 1500 * kMillisecond;
 constexpr uint64_t kMostEvents = 3'000'000;  // by then all has come to rest
-constexpr int64_t kLateMs = 2500;            // time of a rank that reports that it cannot join
+// The time beyond its deadline in which a rank reports that it cannot join, and ends.
+constexpr int64_t kLateMs = 2500;
 // The time until a rank that has joined beats, and speaks for others.
 constexpr int64_t kBegunNs = 20 * kMillisecond;
 // The time after a pause by which reports about others, made during the pause, are withdrawn.
@@ -51,7 +53,7 @@ void Members::kill_one(int64_t from_ns, int64_t to_ns) {
 }
 
 // Plans the loss of a host. Some of its ranks may have died just before. When the host goes, other
-// ranks are then looking for the ranks below the dead ones, over no link that could tell.
+// ranks are then trying to link to ranks of the host, and have no link yet that could show its end.
 void Members::plan_loss_of(int host, int64_t at_ns) {
   for (Rank& one : ranks_)
     if (one.process->host == host && setting_.chosen % 2 == 0 && world_.chance(0.5))
@@ -77,7 +79,7 @@ void Members::plan_loss_of(int host, int64_t at_ns) {
   });
 }
 
-// Stops the chosen rank. All others must learn of it, also ranks that hear of it only over the
+// Stops the chosen rank. All others must learn of it: also ranks that hear of it only over the
 // tree, and also if the chosen rank is the root.
 void Members::stop_chosen(int64_t ns) {
   std::vector<int> there;
@@ -102,7 +104,7 @@ void Members::plan_mishap() {
       setting_.mishap == Mishap::early ? kill_one(0, setting_.start_ns + 20 * kMillisecond)
                                        : kill_one(0, most_ns);
   if (setting_.mishap == Mishap::hosts) plan_loss_of(host(), world_.between(0, most_ns));
-  const bool one_alone = world_.chance(0.3);  // so that all others see it
+  const bool one_alone = world_.chance(0.3);  // all other ranks then run and see the pause
   for (int r = 0; setting_.mishap == Mishap::pauses && r < setting_.ranks; r++) {
     if (one_alone ? r != setting_.chosen : world_.chance(0.6)) continue;
     const bool stopped = world_.chance(0.5);
@@ -114,8 +116,8 @@ void Members::plan_mishap() {
       world_.after(world_.between(0, most_ns),
                    [&process, ns, stopped] { process.pause(ns, stopped); });
   }
-  // A stop of this length makes a rank count as dead, when all have joined. A rank that has never
-  // beaten is missed by nobody.
+  // A stop of this length makes a rank count as dead. The rank must have joined and beaten before,
+  // because no rank misses one that has never beaten.
   if (setting_.mishap == Mishap::silent)
     world_.after(setting_.start_ns + world_.between(kSecond, 3 * kSecond) / 10, [this] {
       const Rank& chosen = rank(setting_.chosen);
@@ -183,10 +185,10 @@ void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed,
     return std::binary_search(agreed.failed.begin(), agreed.failed.end(), one);
   };
   Answer& answer = answers_[meeting];
-  if (may_split() || silent(r)) return;  // which may be told by nobody that it counts as dead
+  if (may_split() || silent(r)) return;  // a silent rank may not know yet that it counts as dead
   if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
-  // A rank that has left or died since may have told no living rank, or only one that is stopped.
-  // If no rank is lost or late, it has told all.
+  // A rank that has left or died since then may have told its answer to no living rank, or only to
+  // one that is stopped. If no rank is dead, stopped or late, it has told all.
   const bool told = dead_.empty() && setting_.mishap != Mishap::pauses && !silent(setting_.chosen);
   const bool lives = answer.first >= 0 && (told || !gone(answer.first));
   if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
@@ -231,7 +233,7 @@ void Members::judge_joining(int r) {
       wrong("but not all have come");
     return;
   }
-  if (!me.error) return;  // killed
+  if (!me.error) return;  // the rank was killed
   if (calm() || setting_.mishap == Mishap::differing || setting_.mishap == Mishap::deaths) {
     const bool blameless = dead_.empty();
     if (blameless) return wrong("all have come");
@@ -251,15 +253,15 @@ void Members::judge_joining(int r) {
     return wrong("that one lives");
 }
 
-// Breaks the job if rank r suspects rank `other` without a reason. If heartbeats arrive, a
-// suspicion has a reason only if `other` is paused. If `other` is not stopped but gets no
-// processor, it has none on one host, nor if another rank of its host can say so (spoken_for()) and
-// no other rank was paused lately.
+// Breaks the job if rank r suspects rank `other` without a reason. If heartbeats arrive in time, a
+// suspicion has a reason only if `other` is paused. It has none if `other` is not stopped but only
+// gets no processor, and this can be seen: because all ranks share one host, or because another
+// rank of its host sends beats for it (spoken_for()) and no other rank was paused lately.
 void Members::judge_suspicion(int r, int other) {
   const bool narrow = setting_.weather.room <= 16384 &&
                       // A frame may wait long behind the data of an exchange.
                       setting_.weather.most_ns > 2 * kMillisecond;
-  const bool late = narrow || setting_.weather.loss > 0;  // frames, and goodbyes
+  const bool late = narrow || setting_.weather.loss > 0;  // frames and goodbyes may come late
   if ((late && (!setting_.weather.datagrams || rank(other).leaving)) || may_split() ||
       setting_.mishap == Mishap::hosts || rank(other).process->over())
     return;
@@ -269,8 +271,8 @@ void Members::judge_suspicion(int r, int other) {
     break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));
 }
 
-// Returns true if all other ranks have run for so long that nobody passes on what it was told while
-// it slept.
+// Returns true if all other ranks have run for so long that no rank still passes on a report from
+// the time of its own pause.
 bool Members::all_run_but(int r) const {
   return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& one) {
     return &one == &as_known(r) || runs_since(one) > kSpeaksAfterNs;
@@ -296,7 +298,7 @@ bool Members::spoken_for(int r) const {
   const bool has_beaten = as_known(r).process->paused_from_ns() - as_known(r).ended_ns > kBegunNs;
   const int next = ring[(at + 1) % ring.size()],
             before = ring[(at + ring.size() - 1) % ring.size()];
-  // The rank beside it knows only its neighbours in the first tree.
+  // The rank beside it beats for it only to its neighbours in the first tree, not in a mended one.
   const bool mended = !dead_.empty();
   return setting_.weather.datagrams && has_beaten && !mended && (speaks(next) || speaks(before));
 }

@@ -34,12 +34,12 @@ struct MembersSetting {
   std::vector<int> host_of;  // by rank
   StreamWeather weather;
   HeartbeatTimes times;
-  int64_t join_ms = 0, start_ns = 0;  // ranks begin within the latter
+  int64_t join_ms = 0, start_ns = 0;  // deadline of joining; time within which ranks begin
   int gathers = 0;                    // number of exchanges
   int phases = 1;                     // how often the ranks agree who is left
   size_t bytes = 0;                   // bytes of an exchange, at most
   Mishap mishap = Mishap::none;
-  int chosen = -1;  // missing, misfit, differing: the rank
+  int chosen = -1;  // the rank that a mishap of a single rank befalls
   int deaths = 0;
 };
 

@@ -16,8 +16,8 @@ struct Op {
   Kind kind = Kind::plain;
   OpCode code = OpCode::barrier;
   ListKind list{};
-  int root = 0;  // send: from
-  int to = -1;   // send
+  int root = 0;  // send: the sender
+  int to = -1;   // send: the receiver
   int tag = 0;   // send
   fsccl_op_t reduction = FSCCL_SUM;
   bool in_place = false;
@@ -26,7 +26,7 @@ struct Op {
     size_t count = 0;
     std::vector<size_t> counts, displacements;  // all_to_all_v: counts[from * ranks + to]
   };
-  std::vector<Tensor> tensors;  // one, but for lists
+  std::vector<Tensor> tensors;  // only lists have several
 
   bool concerns(int rank) const { return code != OpCode::send || rank == root || rank == to; }
   std::string text() const;
@@ -56,8 +56,8 @@ class Call {
   // Returns why the buffers are wrong, or nothing: the output must be right, nothing beside it
   // written, and the input unchanged.
   std::optional<std::string> problem() const;
-  // The operation failed, so its buffers belong to the caller again. The call notes their contents,
-  // to find whether they are written later.
+  // Is called when the operation has failed, so that its buffers belong to the caller again. Notes
+  // their contents, so that touched() can tell whether they were written later.
   void give_back();
   bool touched() const;
 
@@ -74,7 +74,8 @@ class Call {
   size_t output_count(const Op::Tensor& tensor) const;
   int64_t value(size_t tensor, int rank, size_t index) const;
   int64_t reduced(size_t tensor, size_t index) const;
-  std::optional<int64_t> expected(size_t tensor, size_t index) const;  // nothing: as it was
+  // Returns the value that an element of the output must have, or nothing if it must not change.
+  std::optional<int64_t> expected(size_t tensor, size_t index) const;
 
   const Op op_;
   const uint64_t number_;
