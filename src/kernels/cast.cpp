@@ -64,7 +64,7 @@ HWY_INLINE void cast_group(To* to, const From* from) {
   store_as<kStream>(g, to);
 }
 
-// Fewer than 16 elements, through a padded group.
+// Casts fewer than 16 elements, through a padded group.
 template <class To, class From>
 HWY_INLINE void cast_few(To* to, const From* from, size_t count) {
   From in[kGroup] = {};
@@ -74,7 +74,7 @@ HWY_INLINE void cast_few(To* to, const From* from, size_t count) {
   copy_few(to, out, count);
 }
 
-// A line of the destination.
+// The elements of one line of the destination, at least a group.
 template <class To>
 inline constexpr size_t kLine = std::max(kGroup, kLineBytes / sizeof(To));
 
@@ -87,7 +87,8 @@ HWY_INLINE void cast_line(To* to, const From* from, size_t ahead) {
   for (size_t i = 0; i < kLine<To>; i += kGroup) cast_group<kStream>(to + i, from + i);
 }
 
-// Lines, pages of the wider type side by side. Returns how many elements are done.
+// Casts whole lines. If the variant has several pages, they are walked side by side; a page is one
+// of the wider of the two types. Returns how many elements are done.
 template <bool kStream, class To, class From>
 HWY_INLINE size_t cast_lines(To* to, const From* from, size_t count, Variant variant) {
   constexpr size_t kPage = kPageBytes / std::max(sizeof(To), sizeof(From));

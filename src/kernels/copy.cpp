@@ -1,11 +1,13 @@
-// The copies that are not memcpy. Two align the destination to a cache line, then write whole lines
-// in order, with nothing else: the streaming one of slots, and the one that stands in for memcpy
-// where that would be slow (dispatch.cpp says where). copy_as does what its variant says
-// (variants.h). The ones between cores take a line of each of some pages in turn: what a core
-// fetches ahead ends with the page, so page after page is a walk with a halt at each, and of
-// several pages one is fetched during another's halt. Two pages do while lines come soon, and are
-// best then; from afar four. A range of less than two pages, and the rest of a longer one, goes
-// line after line. Within one core's memory memcpy is faster.
+// The copies other than memcpy. copy_streaming (for slots) and copy_lines (in place of memcpy where
+// memcpy would be slow, see slow_to_move() in dispatch.cpp) align the destination to a cache line
+// and then write whole lines in order. copy_as does what its variant says (variants.h).
+//
+// copy_near and copy_far, the copies between cores, walk several pages side by side and copy a line
+// of each in turn. The reason is that a core's prefetcher stops at the end of a page: a walk page
+// after page would halt at the begin of each, whereas with several pages one is fetched during the
+// halt of another. Two pages are best between near cores, four between far cores. A range of less
+// than two pages, and the rest of a longer one, is copied line after line. Where no other core has
+// touched the ranges, memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -42,8 +44,9 @@ HWY_INLINE void put_line(uint8_t* to, const uint8_t* from, size_t ahead) {
   }
 }
 
-// The whole lines of a copy, from the first that the destination begins: `lines(to, from, at,
-// bytes)` copies them and returns where it ended, less than a line before the end.
+// Copies the bytes before the first whole line of the destination, then the whole lines with
+// `lines(to, from, at, bytes)`, and then the rest. `lines` begins at offset `at` and returns the
+// offset where it ended, which is less than a line before `bytes`.
 template <class Lines>
 HWY_INLINE void copy_aligned(void* dst, const void* src, size_t bytes, const Lines& lines) {
   uint8_t* to = static_cast<uint8_t*>(dst);
@@ -100,7 +103,7 @@ void copy_as_here(void* dst, const void* src, size_t bytes, Variant variant) {
   }
 }
 
-// The next `pages` pages, line by line in turn.
+// Copies the next `pages` pages, a line of each in turn.
 template <size_t pages>
 HWY_INLINE void copy_side_by_side(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT from) {
   for (size_t line = 0; line < kPageBytes; line += kLineBytes)

@@ -31,9 +31,10 @@ constexpr uint32_t product(const Matrix& matrix, uint32_t state) {
   return sum;
 }
 
-// Maps a state to the state after `bytes` zero bytes, a power of two.
+// Returns the table that maps a state to the state after `bytes` zero bytes. `bytes` must be a
+// power of two.
 constexpr Table behind_zeros(size_t bytes) {
-  Matrix matrix{};  // the map of one bit of zero
+  Matrix matrix{};  // maps a state to the state after one zero bit
   matrix[0] = kPolynomial;
   for (size_t bit = 1; bit < 32; bit++) matrix[bit] = uint32_t{1} << (bit - 1);
   for (size_t bits = 1; bits < 8 * bytes; bits *= 2) {
@@ -50,7 +51,7 @@ constexpr Table behind_zeros(size_t bytes) {
 
 constexpr Table kBehindLong = behind_zeros(kLongBytes), kBehindShort = behind_zeros(kShortBytes);
 
-// Tables for eight bytes at once: entry [k] is for a byte that k others follow.
+// The tables that take eight bytes at once. Table [k] is for a byte that k other bytes follow.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_slices() {
   std::array<std::array<uint32_t, 256>, 8> slices{};
   const Table one = behind_zeros(1);
@@ -73,7 +74,8 @@ inline uint32_t shifted(const Table& table, uint32_t state) {
          table[3][state >> 24];
 }
 
-// The instructions, which the compiler need not be allowed to use elsewhere.
+// These use the processor's instructions by inline assembly, so that the compiler need not be
+// allowed to use them elsewhere.
 #if defined(__x86_64__)
 inline void add_word(uint64_t& state, uint64_t word) {
   asm("crc32q %1, %0" : "+r"(state) : "rm"(word));
@@ -96,7 +98,7 @@ inline void add_byte(uint64_t&, uint8_t) {}
 bool has_instruction() { return false; }
 #endif
 
-// Three runs of `run` bytes as often as there are so many.
+// Adds three runs of `run` bytes at a time, as long as 3 * `run` bytes are left.
 void add_runs(uint64_t& state, const uint8_t*& at, size_t& bytes, size_t run, const Table& behind) {
   for (; bytes >= 3 * run; at += 3 * run, bytes -= 3 * run) {
     uint64_t second = 0, third = 0;

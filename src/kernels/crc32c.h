@@ -6,11 +6,11 @@
 
 namespace fsccl {
 
-// Returns the checksum of bytes that were summed up to `before`, followed by `bytes` more: a range
-// may be summed piece after piece.
+// Returns the checksum of bytes that were summed up to `before`, followed by the `bytes` bytes at
+// `data`. So a caller can sum a range piece by piece.
 uint32_t crc32c(const void* data, size_t bytes, uint32_t before = 0);
 
-// The same computed with tables, on any processor.
+// Returns the same checksum, but always computes it with tables, which works on any processor.
 uint32_t crc32c_portable(const void* data, size_t bytes, uint32_t before = 0);
 // Returns whether crc32c() uses an instruction on this processor.
 bool crc32c_by_instruction();

@@ -1,7 +1,7 @@
-// The functions of kernels.h. They check what is supported and follow a pointer into the table of
-// the instruction set, with the variant that was chosen for the pass. The tables are built once, on
-// the first call of the process. A choice never changes after it is published, and is never freed,
-// because a kernel may be running with it.
+// The functions of kernels.h. Each checks whether the call is supported, and calls the function of
+// the chosen instruction set's table with the variant that was chosen for the pass. The tables are
+// built once, on the first call of the process. A choice never changes after it is published, and
+// is never freed, because a kernel may be running with it.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -15,13 +15,13 @@
 namespace fsccl {
 namespace {
 
-// How each pass is carried out.
+// A choice of variants, with the tables of their instruction sets.
 struct Kernels {
   struct Kernel {
     const KernelTable* table;
     Variant variant;
   };
-  const KernelTable* best;  // for what has no variants
+  const KernelTable* best;  // for copies that have no variants
   Kernel unfenced;          // for casts
   std::array<Kernel, kPasses> ways;
   KernelChoice choice;
@@ -32,11 +32,11 @@ struct Kernels {
 
 constinit std::atomic<const Kernels*> current{nullptr};
 
-// Below these streaming stores cost more than they can save: with a fence, which is what one would
-// measure, and without.
+// For fewer bytes than these, streaming stores cost more than they save. The first limit holds for
+// stores that a fence ends, the second for those without.
 constexpr size_t kLeastStreamingBytes = 1024, kLeastUnfencedBytes = 256;
-// From here on glibc's memcpy moves single bytes (rep movsb) where processors say that they do that
-// fast; of lines from another core it then waits for each.
+// From this size on, glibc's memcpy uses `rep movsb` on processors that say they execute it fast.
+// That instruction waits for each line that comes from another core.
 constexpr size_t kLeastMovedBytes = 2113;
 
 const char* target_name(int64_t target) {
@@ -68,7 +68,7 @@ KernelTable build_table(int64_t target) {
 }
 
 // The tables of every instruction set that this machine has, the best one first (a lower bit is
-// better). They are not on the heap, because a first call may come when memory is short.
+// better). They are not on the heap, because the first call may come when memory is short.
 struct Tables {
   static constexpr size_t kMost = 8;
   std::array<KernelTable, kMost> all;
@@ -108,8 +108,8 @@ const Kernels& default_ways() {
   return ways;
 }
 
-// Finds a choice that was made before, so that their number does not grow. If there is no memory
-// for a new one, the default is returned.
+// Returns the Kernels of a choice. A choice that was made before is used again, so that their
+// number does not grow. If there is no memory for a new one, the default is returned.
 const Kernels& kernels_of(const KernelChoice& choice, size_t best) {
   static std::mutex mutex;
   static const Kernels* all = &default_ways();
@@ -191,10 +191,10 @@ Stores worthwhile(Stores stores, size_t bytes) {
 
 }  // namespace
 
-// A processor that moves bytes may do it one by one, at a twentieth of what it can: AMD's do where
-// the destination lies up to 31 bytes further into a page than the source (measured on Zen 3;
-// https://sourceware.org/bugzilla/show_bug.cgi?id=30994). So does what malloc returns from 128 KiB
-// on, 16 bytes into a page, beside a slot, which begins a page.
+// `rep movsb` may move single bytes, at a twentieth of its usual speed. AMD's processors do so
+// where the destination lies up to 31 bytes further into a page than the source (measured on Zen 3;
+// https://sourceware.org/bugzilla/show_bug.cgi?id=30994). This is common: malloc returns 128 KiB or
+// more at 16 bytes into a page, and a slot begins a page.
 bool slow_to_move(const void* dst, const void* src, size_t bytes) {
   const uintptr_t ahead =
       (reinterpret_cast<uintptr_t>(dst) - reinterpret_cast<uintptr_t>(src)) % 4096;

@@ -1,8 +1,9 @@
 // A group is 16 consecutive elements in the accumulator's precision, in as few vectors as the
-// instruction set needs. Sixteen because the norm has 16 partial sums: with groups, its bits are
-// the same for every vector width. Loads and stores convert, and give the same bits on every
-// instruction set: where the hardware's conversion cannot be trusted, it is spelled out. Included
-// once per instruction set, so the guard toggles.
+// instruction set allows. Its size is 16 because the norm has 16 partial sums: so the bits of the
+// norm are the same for every vector width. Loads and stores of groups convert between types and
+// give the same bits on every instruction set. Where the instruction set has no conversion that
+// gives these bits, the conversion is written out in integer arithmetic. This header is included
+// once for each instruction set of a file, so its include guard toggles.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -59,7 +60,7 @@ struct Group {
   hn::Vec<D> v[kVectors<T>];
 };
 
-// Does what the variant wants done with a complete line of the destination.
+// Does with a complete line of the destination what kStore asks for.
 template <Variant::Store kStore>
 HWY_INLINE void leave_line([[maybe_unused]] const void* line) {
 #if HWY_ARCH_X86
@@ -70,7 +71,7 @@ HWY_INLINE void leave_line([[maybe_unused]] const void* line) {
 #endif
 }
 
-// Fewer than 2 * kLargest bytes, a multiple of kUnit; cheaper than a call.
+// Copies fewer than 2 * kLargest bytes, a multiple of kUnit. It costs less than a call of memcpy.
 template <size_t kLargest, size_t kUnit>
 HWY_INLINE void copy_small(void* dst, const void* src, size_t bytes) {
   char* to = static_cast<char*>(dst);
@@ -82,7 +83,7 @@ HWY_INLINE void copy_small(void* dst, const void* src, size_t bytes) {
   }
   if constexpr (kLargest > kUnit) copy_small<kLargest / 2, kUnit>(to, from, bytes);
 }
-// Fewer than 16 elements.
+// Copies fewer than 16 elements.
 template <class T>
 HWY_INLINE void copy_few(T* dst, const T* src, size_t count) {
   copy_small<kGroup / 2 * sizeof(T), sizeof(T)>(dst, src, count * sizeof(T));
@@ -95,8 +96,9 @@ HWY_INLINE Group<T> zero_group() {
   return g;
 }
 
-// ---- fp16 <-> fp32 in integer arithmetic, as the hardware does it: subnormals right, NaN quiet
-// with its payload's top bits.
+// ---- fp16 <-> fp32. Without an instruction for it, integer arithmetic gives the bits that the
+// hardware's instruction gives: subnormals are exact, and NaN become quiet and keep the top bits of
+// their payload.
 
 HWY_INLINE hn::Vec<Floats> fp16_to_float(hn::Vec<HalfBits> half) {
 #if FSCCL_HARDWARE_FP16
@@ -108,8 +110,8 @@ HWY_INLINE hn::Vec<Floats> fp16_to_float(hn::Vec<HalfBits> half) {
   const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(d, 0x8000u)));
   const auto exponent = hn::And(magnitude, hn::Set(d, 0x7c00u << 13));
   const auto normal = hn::Add(magnitude, hn::Set(d, (127u - 15u) << 23));
-  // The smallest normal plus the mantissa, minus the smallest normal: exact, and normalised by the
-  // subtraction.
+  // A subnormal is the smallest normal plus the mantissa, minus the smallest normal. The
+  // subtraction is exact, and it normalises the result.
   const auto smallest = hn::Set(d, 113u << 23);
   const auto tiny = hn::BitCast(d, hn::Sub(hn::BitCast(Floats(), hn::Add(magnitude, smallest)),
                                            hn::BitCast(Floats(), smallest)));
@@ -130,8 +132,7 @@ HWY_INLINE hn::Vec<HalfBits> float_to_fp16(hn::Vec<Floats> value) {
   const auto bits = hn::BitCast(d, value);
   const auto sign = hn::And(bits, hn::Set(d, 0x80000000u));
   const auto magnitude = hn::Xor(bits, sign);
-  // Subnormal results: adding 0.5 leaves the mantissa in the low bits, rounded by the addition
-  // itself.
+  // For a subnormal result, the addition of 0.5 leaves the mantissa in the low bits, and rounds it.
   const auto half = hn::Set(d, 0x3f000000u);
   const auto tiny = hn::Sub(
       hn::BitCast(d, hn::Add(hn::BitCast(Floats(), magnitude), hn::BitCast(Floats(), half))), half);
@@ -146,8 +147,9 @@ HWY_INLINE hn::Vec<HalfBits> float_to_fp16(hn::Vec<Floats> value) {
 #endif
 }
 
-// The bf16 of each lane, round to nearest even, in the upper 16 bits. NaN stays NaN, quiet; if all
-// NaN are known to be the plain quiet one, rounding leaves them alone.
+// Returns the bf16 of each lane in the lane's upper 16 bits, rounded to nearest even. A NaN becomes
+// a quiet NaN. kPlainNan promises that every NaN is the plain quiet one, which rounding does not
+// change, so that no lane has to be checked.
 template <bool kPlainNan>
 HWY_INLINE hn::Vec<FloatBits> float_to_bf16_high(hn::Vec<Floats> value) {
   const FloatBits d;
@@ -159,7 +161,7 @@ HWY_INLINE hn::Vec<FloatBits> float_to_bf16_high(hn::Vec<Floats> value) {
   return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), quiet, rounded);
 }
 
-// ---- Load 16 elements, widened to the accumulator. Any alignment.
+// ---- Loads of 16 elements of any alignment, widened to the accumulator's type.
 
 HWY_INLINE void load(const float* from, Group<float>& g) {
   for (size_t k = 0; k < kVectors<float>; ++k)
@@ -182,8 +184,8 @@ HWY_INLINE void load(const Fp16* from, Group<float>& g) {
     g.v[k] = fp16_to_float(hn::LoadU(HalfBits(), bits + k * kLanes<float>));
 }
 
-// ---- Store 16 elements, rounded to nearest even. kStream needs `to` aligned to the group's size;
-// kPlainNan: see above.
+// ---- Stores of 16 elements, rounded to nearest even. With kStream, `to` must be aligned to the
+// size of the group. kPlainNan is that of float_to_bf16_high().
 
 template <bool kStream, class D, class V>
 HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
@@ -203,7 +205,7 @@ HWY_INLINE void store(const Group<double>& g, double* to) {
   for (size_t k = 0; k < kVectors<double>; ++k)
     put<kStream>(g.v[k], Doubles(), to + k * kLanes<double>);
 }
-// 16-bit results: two float vectors make one whole vector, where there are two.
+// Where a group has several vectors of floats, two of them make one vector of 16-bit results.
 template <bool kStream, bool kPlainNan = false, class G>
 HWY_INLINE void store(const G& g, Bf16* to) {
   uint16_t* out = reinterpret_cast<uint16_t*>(to);
@@ -240,7 +242,8 @@ HWY_INLINE void store(const G& g, Fp16* to) {
     put<kStream>(float_to_fp16(g.v[k]), HalfBits(), out + k * kLanes<float>);
 }
 
-// Rounds the group to the values that T would store. Its NaN are plain.
+// Rounds the elements of a group to values of T. Every NaN in the group must be the plain quiet
+// one.
 template <class T, class A>
 HWY_INLINE void round_to(Group<A>& g) {
   if constexpr (std::is_same_v<T, Bf16>) {
@@ -254,8 +257,8 @@ HWY_INLINE void round_to(Group<A>& g) {
   }
 }
 
-// Elements until `to` is aligned to a group of T, at most `count`; all of them when it never will
-// be.
+// Returns how many elements precede the first address from `to` on that is aligned to a group of T,
+// at most `count`. The caller has made sure that there is such an address (can_stream()).
 template <class T>
 HWY_INLINE size_t elements_to_alignment(const void* to, size_t count) {
   constexpr size_t kBytes = kGroup * sizeof(T);

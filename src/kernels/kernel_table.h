@@ -1,6 +1,8 @@
-// One instruction set's kernels as a table of functions. Each source file of this folder compiles
-// once per instruction set and installs its part; dispatch.cpp builds the tables on first use and
-// then only follows pointers. An argument says what a pass does beside its arithmetic (variants.h).
+// A KernelTable holds the kernels of one instruction set as function pointers. The files copy.cpp,
+// cast.cpp, reduce_sum.cpp and reduce_general.cpp are compiled once for each instruction set, and
+// each of them installs its part of the table. dispatch.cpp builds the tables on the first use;
+// later calls only follow pointers. The argument `variant` says how a pass stores and fetches
+// (variants.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,26 +29,28 @@ struct KernelTable {
 
   const char* target;
   Copy copy_lines, copy_streaming, copy_near, copy_far;
-  CopyAs copy_as;                       // copies lines
+  CopyAs copy_as;                       // copies by Body::lines
   Cast cast[kFloatTypes][kFloatTypes];  // [to][from]; null where to == from
   Sum sum[kFloatTypes][kFloatTypes];    // [to][from]; null where the general kernel serves
   General general[FSCCL_DTYPE_COUNT];   // by accumulator; null where there is none
 };
 
-// The parts of the table of one instruction set, a value of hwy/detect_targets.h.
+// Each installs its part of the table of one instruction set. `target` is the bit of the
+// instruction set in hwy/detect_targets.h.
 void install_copy(KernelTable& table, int64_t target);
 void install_cast(KernelTable& table, int64_t target);
 void install_sum(KernelTable& table, int64_t target);
 void install_general(KernelTable& table, int64_t target);
 
-// Defines such a function from what the file compiled for each instruction set, `name`_here.
+// Defines the function `name`, one of those above. It calls the `name`_here that the file compiled
+// for the given instruction set.
 #define FSCCL_INSTALL(name)               \
   FSCCL_COMPILED_FOR_TARGETS(name##_here) \
   void name(KernelTable& table, int64_t target) { name##_here_for(target)(table); }
 
-// For tests: serve every later call with the named instruction set ("portable", "sse4", "avx2",
-// "avx3", "neon") and the default variants; null goes back to the best. False, changing nothing,
-// when this build or this processor lacks it.
+// For tests: makes every later call use the named instruction set ("portable", "sse4", "avx2",
+// "avx3", "neon") with the default variants. Null stands for the best instruction set. Returns
+// false and changes nothing if this build or this processor lacks the instruction set.
 bool kernels_use_target_for_test(const char* target);
 
 }  // namespace fsccl

@@ -1,5 +1,6 @@
-// The norm of a reduce, in the one order that makes its bits independent of vector width: 16
-// partial sums a block (element index modulo 16), added pairwise, blocks added in order.
+// The norm of a reduce is added in one fixed order, which makes its bits independent of the vector
+// width: a block has 16 partial sums (by element index modulo 16), these are added pairwise, and
+// the blocks are added in order.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -10,8 +11,9 @@ namespace fsccl {
 
 inline constexpr size_t kNormPartials = 16;
 
-// Overwrites `partial`. `finite` speaks for fp64 elements, whose squares may overflow; sums of
-// squares of narrower ones are finite exactly when every element is.
+// Adds the sum of one block to `norm`, and overwrites `partial`. `finite` counts only if the
+// elements are fp64, whose squares can overflow. The sum of squares of narrower elements is finite
+// exactly when every element is, so it is tested instead.
 inline void add_norm_block(double* partial, bool is_fp64, bool finite, Norm& norm) {
   for (size_t half = kNormPartials / 2; half > 0; half /= 2) {
     for (size_t k = 0; k < half; ++k) partial[k] += partial[k + half];

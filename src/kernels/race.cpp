@@ -14,7 +14,8 @@
 namespace fsccl {
 namespace {
 
-// In the core's own cache, but not in the first: as what is moved in use.
+// The pieces of hot passes fit the core's second-level cache but not its first, like most data that
+// collectives move.
 constexpr size_t kHotBytes = 64u << 10;
 constexpr int kHotRuns = 16;
 
@@ -53,7 +54,7 @@ std::optional<Race> race(Pass pass, std::span<const Chosen> contenders, size_t s
   Race made{pass, {}, 0};
   for (const Chosen chosen : contenders) {
     made.heats.push_back({chosen});
-    (void)sample(pass, chosen);  // its code, and the memory's translations, are cold
+    (void)sample(pass, chosen);  // warms up code and address translations
   }
   std::vector<std::vector<double>> taken(contenders.size());
   for (size_t repeat = 0; repeat < kRepeats; repeat++) {
@@ -113,7 +114,8 @@ double Course::run(Pass pass, Chosen chosen, size_t at, size_t piece) const {
     cast_as(chosen, dst, FSCCL_BFLOAT16, src, FSCCL_FLOAT32, piece / sizeof(float));
     return moved(piece / 2);
   }
-  // As collectives do it, two sources of floats; and as units do it, of 16-bit floats, with norm.
+  // The reduce has two sources: fp32 without norm, as in collectives, or bf16 with norm, as in
+  // units.
   const bool with_norm = pass == Pass::reduce_norm || pass == Pass::reduce_norm_past;
   const void* const sources[] = {src, src + piece / 2};
   Norm norm;

@@ -1,6 +1,7 @@
-// Variants of a pass race against its default: samples are taken in turn, in three repeats. A
-// variant wins only if it is faster than the default by more than 3 % in each repeat, so that noise
-// favours the default. If several are, the fastest one wins.
+// In a race, variants of a pass are measured against the default variant, in three repeats. In each
+// repeat the variants take turns, sample by sample. A variant can win only if it is faster than the
+// default by more than 3 % in every repeat, so that noise favours the default. If several variants
+// are, the fastest of them wins.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -18,7 +19,7 @@ inline constexpr double kWinningRatio = 0.97;
 
 struct Heat {
   Chosen chosen;
-  std::array<double, kRepeats> ns_per_kib{};  // read and written; of each repeat
+  std::array<double, kRepeats> ns_per_kib{};  // a KiB read or written; one time for each repeat
 
   double middle() const;
 };
@@ -31,7 +32,7 @@ struct Race {
 
 size_t winner_of(std::span<const Heat> heats);
 
-// Takes one sample of a pass by a variant: ns for each KiB read and written.
+// Takes one sample of a pass by a variant, and returns the ns for each KiB read or written.
 using Sample = std::function<double(Pass, Chosen)>;
 
 // Races `contenders`, the default first, with `samples` samples of each in each repeat; the lower
@@ -39,13 +40,14 @@ using Sample = std::function<double(Pass, Chosen)>;
 std::optional<Race> race(Pass pass, std::span<const Chosen> contenders, size_t samples,
                          const Sample& sample, const std::function<bool()>& out_of_time);
 
-// Memory on which samples are taken. Hot passes go over one piece again and again, the others over
-// piece after piece, each of which is flushed out of every cache before: a last cache may be larger
-// than all memory that is worth touching for a race, and what wins in it loses past it.
+// The memory on which samples are taken. Hot passes go over one piece again and again. The passes
+// `_past` go over piece after piece, and each piece is flushed out of every cache before. Without
+// the flush, a large last-level cache could hold the whole course, and a variant that wins inside a
+// cache loses outside of it.
 class Course {
  public:
-  // `bytes` of sources and as many of destinations, touched. Where the system has no such memory,
-  // valid() is false.
+  // Allocates and touches `bytes` of sources and as many of destinations. If the system does not
+  // give the memory, valid() is false.
   Course(size_t bytes, size_t piece_bytes);
   ~Course();
   Course(const Course&) = delete;
@@ -58,7 +60,7 @@ class Course {
   double sample(Pass pass, Chosen chosen);
 
  private:
-  double run(Pass pass, Chosen chosen, size_t at, size_t piece) const;  // bytes read and written
+  double run(Pass pass, Chosen chosen, size_t at, size_t piece) const;  // bytes moved
 
   size_t bytes_, piece_bytes_, turn_ = 0;
   std::byte* memory_ = nullptr;

@@ -121,7 +121,7 @@ Result<RaceRecord> parse_races(const std::string& text, const std::string& sourc
 }
 
 std::string race_file_path(const RaceKey& key) {
-  // A home may be that of machines of several kinds.
+  // The key is part of the name, because machines of several kinds may share a home directory.
   return kept_file_path(fmt::format(
       "kernels-{:016x}.json", hash_of(key.processor + '\n' + key.microcode + '\n' + key.library)));
 }

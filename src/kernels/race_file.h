@@ -26,10 +26,10 @@ struct RaceRecord {
   std::vector<Race> races;
 };
 
-// The winners; passes without a race keep their defaults.
+// Returns the winners of the races. Passes without a race keep their defaults.
 KernelChoice choice_of(const std::vector<Race>& races);
 
-// The races alone, an object with a member for each pass.
+// Returns the member "races" alone, an object with a member for each pass.
 std::string races_json(const std::vector<Race>& races);
 std::string to_json(const RaceRecord& record);
 Result<RaceRecord> parse_races(const std::string& text, const std::string& source);

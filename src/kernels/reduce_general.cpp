@@ -1,7 +1,8 @@
-// The reduces that are not hot: MIN, MAX, PROD, PREMUL_SUM, integers, bool and mixed fp64. A block
-// of each source is widened into a buffer in the first-level cache and reduced there by plain
-// loops, which the compiler vectorises for each instruction set; then the block is finished and
-// stored. Right for everything, two or three times the cache traffic of reduce_sum.cpp.
+// The less frequent reduces: MIN, MAX, PROD, PREMUL_SUM, integers, bool, and fp64 mixed with
+// narrower types. A block of each source is widened into a buffer in the first-level cache and
+// reduced there by plain loops, which the compiler vectorises for each instruction set; then the
+// block is finished and stored. This serves every supported reduce, with two or three times the
+// cache traffic of reduce_sum.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_general.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -48,7 +49,8 @@ HWY_INLINE T times(T a, T b) {
     return a * b;
   }
 }
-// NaN wins; of equal values (+0 and -0) the earlier source's stays.
+// These two return NaN if either value is NaN. They return the first of two equal values (+0 and
+// -0).
 template <class T>
 HWY_INLINE T lesser(T a, T b) {
   if constexpr (std::is_same_v<T, Bool>) {
@@ -113,7 +115,7 @@ void general_integer(const Reduce& args, const KernelTable&) {
   }
 }
 
-// `count` elements of `type` at `from`, in the accumulator's precision A.
+// Converts `count` elements of `type` at `from` to the accumulator's type A.
 template <class A>
 HWY_INLINE void widen(A* to, const void* from, fsccl_dtype_t type, size_t count,
                       const KernelTable& table) {
@@ -137,7 +139,8 @@ HWY_INLINE void finish(A* acc, Quotient<A> quotient, size_t count) {
   for (size_t i = 0; i < count && quotient.divides(); ++i) acc[i] /= quotient.divisor;
 }
 
-// Sums of squares of `values`, which begin at a multiple of 16 within their norm block.
+// Adds the squares of `values` to the 16 partial sums. The values begin at a multiple of 16 within
+// their norm block.
 template <class A>
 HWY_INLINE void add_squares(const A* values, size_t count, double* partial, bool& finite) {
   A poison = 0;
@@ -179,7 +182,8 @@ void general_float(const Reduce& args, const KernelTable& table) {
       widen(other, dst, args.to, count, table);
       combine(FSCCL_OP_SUM, acc, other, count);
     }
-    // One NaN for all: which operand's payload survives differs between machines.
+    // Every NaN becomes the same one, because it differs between machines which operand's payload
+    // survives.
     for (size_t i = 0; i < count; ++i)
       acc[i] = acc[i] == acc[i] ? acc[i] : std::numeric_limits<A>::quiet_NaN();
     if (narrow == nullptr) {

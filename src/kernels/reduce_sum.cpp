@@ -1,7 +1,8 @@
-// The hot reduce: SUM (and AVG) of n floating-point sources with the whole epilogue (scale,
-// accumulate, round, store, norm) in one sweep, everything between the loads and the store in
-// registers: a few groups at a time, an inner loop over the sources. (Loops unrolled for two or
-// four sources measure no better.) Other reductions go to reduce_general.cpp.
+// The most frequent reduce: SUM (and AVG) of n floating-point sources with the whole epilogue
+// (scale, accumulate, round, store, norm) in one sweep. It takes a few groups at a time and loops
+// over the sources inside, so that everything between the loads and the store stays in registers.
+// (Loops unrolled for two or four sources were measured to be no faster.) Other reduces go to
+// reduce_general.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_sum.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -18,17 +19,19 @@ namespace fsccl {
 namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
-// One lane a vector: the plain loops of the general kernel do better.
+// With one lane in a vector, the plain loops of the general kernel are faster.
 void install_sum_here(KernelTable&) {}
 #else
 
-// Partial sums of squares of one block. Lane k belongs to the elements whose index modulo 16 is k +
-// `rotation`, which is not 0 when the groups begin at an aligned address instead of at the block.
+// The partial sums of squares of one block. Lane k has those of the elements whose index in the
+// block, modulo 16, is that of k + `rotation`. `rotation` is not 0 if the groups begin at an
+// aligned address, and not at the first element of the block.
 struct NormBlock {
   double lanes[kGroup];
-  bool finite = true;  // says so of fp64 elements only
+  bool finite = true;  // kept up to date for fp64 elements only
 
-  // not by a string instruction, which holds up all loads
+  // Vectors store the zeros: compilers would make a string instruction of a plain initialisation,
+  // and that holds up all loads.
   HWY_INLINE NormBlock() { store<false>(zero_group<double>(), lanes); }
   void add_to(Norm& norm, size_t rotation, bool is_fp64) const {
     double partial[kNormPartials];
@@ -39,7 +42,7 @@ struct NormBlock {
 
 struct NoNormBlock {};
 
-// The same in registers, while groups of precision A stream by.
+// The sums of a NormBlock in registers, while groups of type A are added to them.
 template <class A>
 struct NormLanes {
   Group<double> sum;
@@ -54,7 +57,8 @@ struct NormLanes {
     if constexpr (std::is_same_v<A, double>)
       block.finite = block.finite && hn::AllTrue(Doubles(), hn::Eq(poison, hn::Zero(Doubles())));
   }
-  // The square of a float is exact in double, so that fusing it with the sum changes no bit.
+  // The square of a float is exact in double, so fusing the square with the addition changes no
+  // bit.
   HWY_INLINE void add_exact_square(size_t k, hn::Vec<Doubles> x) {
     sum.v[k] = hn::MulAdd(x, x, sum.v[k]);
   }
@@ -85,14 +89,16 @@ template <class From, class To, bool kNorm>
 struct SumPass {
   using A = std::conditional_t<std::is_same_v<To, double>, double, float>;
   using Block = std::conditional_t<kNorm, NormBlock, NoNormBlock>;
-  // Groups reduced at a time: long enough runs within each source, and the sums stay in registers.
+  // The groups reduced at a time: enough for long runs within each source, and few enough for the
+  // sums to stay in registers.
   static constexpr size_t kGroups = std::is_same_v<A, double> ? 2 : 4;
 
   const void* const* sources;
   size_t n;
   To* dst;
   hn::Vec<Tag<A> > factor, divisor;
-  // the same; to load a lane of what was just stored as a vector can take as long as all else
+  // The factor and the divisor once more, as scalars: reading a lane of the vectors above from
+  // memory soon after they were stored can take as long as the whole rest of a small call.
   Quotient<A> quotient;
   bool divides;
   bool accumulate;
@@ -123,8 +129,8 @@ struct SumPass {
     }
   }
 
-  // Everything after the reduction. Every NaN becomes the same one: which operand's payload
-  // survives an addition differs between machines.
+  // Does everything after the reduction. Every NaN becomes the same one, because it differs between
+  // machines which operand's payload survives an addition.
   HWY_INLINE void finish(Group<A>& g, const To* old, To* out, bool streaming) const {
     const Tag<A> d;
     const auto nan = quiet_nan(d);
@@ -145,9 +151,10 @@ struct SumPass {
     }
   }
 
-  // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost
-  // more than the rest of the call. All it needs comes in registers: to load the factor back from
-  // this object, just written, took three times the rest (Zen 3).
+  // Reduces the elements [i, i + valid) one at a time: for two or three elements, a padded group
+  // would cost more than the rest of the call. The function is static and gets all it needs as
+  // arguments, in registers: when it loaded the factor from this object, which had just been
+  // written, that took three times as long as the rest (measured on Zen 3).
   HWY_NOINLINE static void few_scalar(const void* const* sources, size_t n, To* dst,
                                       Quotient<A> quotient, bool accumulate, size_t i,
                                       size_t valid) {
@@ -169,7 +176,7 @@ struct SumPass {
     return value;
   }
 
-  // Elements [i, i + valid), fewer than 16, in the lanes from `lane` on.
+  // Reduces the elements [i, i + valid), fewer than 16, in the lanes from `lane` on.
   HWY_INLINE void few(size_t i, size_t valid, size_t lane, Block& block) const {
     if constexpr (std::is_same_v<From, To> && std::is_same_v<From, A> && !kNorm)
       few_scalar(sources, n, dst, quotient, accumulate, i, valid);
@@ -208,7 +215,7 @@ struct SumPass {
   HWY_INLINE void groups(size_t i, NormLanes<A>& lanes) const {
     Group<A> g[kCount];
     add_sources<kCount>(i, g);
-    HWY_UNROLL(4)  // or the groups leave the registers
+    HWY_UNROLL(4)  // without this, the groups do not stay in registers
     for (size_t u = 0; u < kCount; ++u) {
       finish(g[u], dst + i + u * kGroup, dst + i + u * kGroup, stream);
       if constexpr (kNorm) round_to<To>(g[u]), lanes.add(g[u]);
@@ -255,7 +262,8 @@ HWY_INLINE void sum_range_with(const Reduce& args, Variant variant) {
             .accumulate = args.accumulate,
             .stream = false,
             .ahead = variant.ahead};
-  // A line that was just read is in the cache: a plain store is cheaper than sending it past.
+  // If the destination is read, its lines are in the cache when they are stored, and a plain store
+  // costs less than one that bypasses the cache.
   bool reads_dst = args.accumulate;
   for (int s = 0; s < args.n; ++s) reads_dst = reads_dst || args.sources[s] == args.dst;
   pass.stream =

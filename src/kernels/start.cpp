@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kCourseBytes = 4u << 20, kPieceBytes = 512u << 10, kSamples = 4;
 
-// The passes that tell processors apart most, and what has won there on some, most telling first.
+// The passes whose winners differ most between processors, with the variants that have won on some
+// of them. The pass that differs most comes first, in case the time does not suffice for all.
 struct Probe {
   Pass pass;
   std::vector<const char*> against;
@@ -49,7 +50,7 @@ struct Running {
   KernelStart start;
 };
 Running& running() {
-  static Running* const one = new Running;  // whoever asks at the end of the process finds it
+  static Running* const one = new Running;  // never freed: usable until the process ends
   return *one;
 }
 
@@ -74,7 +75,7 @@ void find_into(KernelStart* start, std::string_view words, bool may_probe) {
     }
     FSCCL_LOG(kDebug, "{}", known.take_status().text());
   }
-  // Also where no file can be kept, a process measures once.
+  // If no file can be kept, an earlier race of this process serves, so that it measures only once.
   if (KernelStart before = running_kernels(); before.from == "probes") {
     *start = std::move(before);
     return;
@@ -122,7 +123,7 @@ KernelStart find_kernels(std::string_view words, bool may_probe) noexcept {
     KernelStart start;
     find_into(&start, words, may_probe);
     return start;
-  } catch (const std::exception&) {  // no memory to measure with
+  } catch (const std::exception&) {  // there was no memory for the race
     return {};
   }
 }

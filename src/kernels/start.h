@@ -1,8 +1,8 @@
-// Which variants a process takes when its first communicator begins: those that FSCCL_KERNELS
-// names, else the winners of an earlier race on this kind of processor (race_file.h), else those of
-// a short race at once, which takes at most kProbeMs and is kept for the next start. A pass that
-// the time does not suffice for keeps its default, as all passes do on processors that cannot flush
-// their caches.
+// Chooses the variants that a process uses, when its first communicator begins. They are those that
+// FSCCL_KERNELS names, else the winners of an earlier race on this kind of processor (race_file.h),
+// else the winners of a short race that is run at once. This race takes at most kProbeMs, and if it
+// is complete, its results are kept for the next start. A pass for which the time does not suffice
+// keeps its default. On processors that cannot flush their caches all passes do.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,22 +21,26 @@ struct KernelStart {
   KernelChoice choice = default_kernels();
   std::string from = "default";  // or "setting", "file", "probes", "rank 0"
   std::string file;              // where races are kept; empty: nowhere
-  std::vector<Race> races;       // found in the file or by the probes
+  std::vector<Race> races;       // read from the file, or just run
 };
 
-// "auto", "default", or "pass=variant,pass=variant": the other passes then keep their defaults.
-// Sets *choice, unless the words are "auto". An error names what is wrong and what is known.
+// Parses the value of FSCCL_KERNELS: "auto", "default", or "pass=variant,pass=variant", where the
+// passes that are not named keep their defaults. Sets *automatic if the words are "auto", and
+// *choice to what the words name. An error names the wrong word and what could stand there.
 Status parse_kernels(std::string_view words, KernelChoice* choice, bool* automatic);
 
-// `may_probe`: whether to race now where no earlier race is known. `words` must have been accepted.
-// Never fails: where anything is missing, the defaults hold.
+// Chooses as the head of this file says. `may_probe` says whether to run a race now if no earlier
+// one is known. parse_kernels() must have accepted `words`. It never fails: where memory or a file
+// is missing, the defaults are returned.
 KernelStart find_kernels(std::string_view words, bool may_probe) noexcept;
 
-// The process goes on with it; running_kernels() is what it went on with last.
+// run_kernels() makes the whole process use a choice. running_kernels() returns the choice that was
+// given to run_kernels() last.
 void run_kernels(KernelStart start);
 KernelStart running_kernels();
 
-// For fsccl_explain(): the choice; with `races`, what it follows from as well.
+// Returns the choice as JSON for fsccl_explain(). With `races`, the JSON has the measured times
+// too.
 std::string kernels_json(const KernelStart& start, bool races);
 
 }  // namespace fsccl

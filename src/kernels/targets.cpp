@@ -50,7 +50,7 @@ constinit std::atomic<int64_t> limit{HWY_TARGETS};
 
 int64_t supported_targets() {
   static const int64_t all = (processor_targets() & HWY_TARGETS) | HWY_STATIC_TARGET;
-  // The limit is a number by itself: nothing else is read by means of it.
+  // Relaxed order suffices, because the limit publishes no other memory.
   return all & limit.load(std::memory_order_relaxed);
 }
 

@@ -1,7 +1,8 @@
-// The table of variants. A variant is in it because it was the fastest on some processor, or is how
-// that processor's maker writes such loops; what lost on all of them is not (several pages side by
-// side in a reduce: each source is a stream by itself). Rows keep their places: ranks of one host
-// tell each other a choice by them.
+// The table of variants. A variant is in the table because it was the fastest on some processor, or
+// because the maker of a processor writes such loops so. Variants that were never the fastest are
+// left out, such as several pages side by side in a reduce, where each source is already a stream
+// by itself. The order of the rows must stay the same, because the ranks of one host tell each
+// other their choice by the indices of rows.
 #include "kernels/variants.h"
 
 #include <algorithm>

@@ -16,8 +16,8 @@
 
 namespace fsccl {
 
-// A pass is hot while its working set stays in the caches; the passes `_past` are what
-// Stores::streaming asks for.
+// A pass is *hot* if its working set stays in the caches. The passes with the suffix `_past` are
+// for working sets that do not fit the caches; Stores::streaming asks for them.
 enum class Pass : uint8_t {
   copy,
   copy_past,
@@ -34,18 +34,20 @@ inline constexpr std::array<std::string_view, kPasses> kPassNames{
     "reduce", "reduce_past", "reduce_norm", "reduce_norm_past"};
 
 struct Variant {
-  // demote: a line that is complete moves out of the core's own caches, to where other cores find
-  // it sooner. write_back: it is written to memory, and stays in the cache.
+  // With `demote`, a line that is complete moves out of the core's own caches into the shared
+  // cache, where other cores find it sooner. With `write_back`, a complete line is written to
+  // memory and stays in the cache.
   enum class Store : uint8_t { plain, nontemporal, demote, write_back };
-  enum class Body : uint8_t { lines, memcpy, movsb };  // copies have all; other passes take lines
+  enum class Body : uint8_t { lines, memcpy, movsb };  // casts and reduces have only `lines`
 
   Store store = Store::plain;
   Body body = Body::lines;
-  uint8_t pages = 1;   // walked side by side, a line of each in turn
-  uint16_t ahead = 0;  // bytes; 0: the processor's own prefetching alone
+  uint8_t pages = 1;   // pages that are walked side by side, a line of each in turn
+  uint16_t ahead = 0;  // bytes by which sources are prefetched; 0: by the processor alone
 };
 
-// One variant on one instruction set: a row of the table, and a place in instruction_sets().
+// One variant on one instruction set: the index of a row of the table, and an index into
+// instruction_sets().
 struct Chosen {
   uint8_t variant = 0, set = 0;
 
@@ -63,8 +65,9 @@ bool usable(Pass pass, Chosen chosen);
 // Returns the variants that do best overall if nothing was measured.
 KernelChoice default_kernels();
 
-// "nt*4+16K@avx3": stores, pages side by side if more than one, bytes fetched ahead if any,
-// instruction set. find_variant() returns nothing for what is no name, or not usable here.
+// A name is, for example, "nt*4+16K@avx3": the stores, the pages side by side if more than one, the
+// bytes fetched ahead if any, and the instruction set. find_variant() returns nothing if the name
+// is unknown, or if the variant is not usable for the pass here.
 std::string variant_name(Chosen chosen);
 std::optional<Chosen> find_variant(Pass pass, std::string_view name);
 std::optional<Pass> find_pass(std::string_view name);
@@ -74,15 +77,16 @@ std::optional<Pass> find_pass(std::string_view name);
 void use_kernels(const KernelChoice& choice);
 KernelChoice kernels_in_use();
 
-// The passes with a variant given, whatever is in use. Any variant that is usable() for one of the
-// pass's two states serves. These end with a store fence where the variant needs one.
+// These carry out a pass with the given variant instead of the one in use. The variant must be
+// usable() for the hot or the `_past` form of the pass. They end with a store fence if the variant
+// needs one.
 void copy_as(Chosen chosen, void* dst, const void* src, size_t bytes);
 bool cast_as(Chosen chosen, void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from,
              size_t count);
 bool reduce_as(Chosen chosen, const Reduce& args);
 
 namespace variants {
-// A row of the table. `passes`: a bit for each pass that it serves.
+// A row of the table. `passes` has a bit for each pass that the variant serves.
 struct Row {
   const char* name;
   Variant variant;

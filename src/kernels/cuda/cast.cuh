@@ -1,6 +1,7 @@
-// Casts and copies of the pieces of a table. A block takes tile after tile; of one, each thread has
-// several independent vectors under way before it uses the first. Where source and destination
-// cannot both be walked in vectors, threads take single elements side by side, as many of them.
+// Casts and copies of the pieces of a table. A block takes one tile after another. Each thread
+// issues several independent vector loads before it uses the first of them. Where the alignment
+// does not allow vectors of both source and destination, neighbouring threads take neighbouring
+// single elements, and each again issues several loads at a time.
 #pragma once
 #include "kernels/cuda/elements.cuh"
 
@@ -11,7 +12,7 @@ __device__ __forceinline__ void cast_quads(To* to, const From* from, unsigned qu
   constexpr unsigned kBatch = sizeof(From) == 8 ? 2 : 4;
   FSCCL_ROLLED
   for (unsigned first = threadIdx.x; first < quads; first += kBatch * kCastThreads) {
-    // so that what follows are constant offsets
+    // With these pointers, the offsets below are constants.
     const From* const source = from + 4 * static_cast<uint64_t>(first);
     To* const destination = to + 4 * static_cast<uint64_t>(first);
     Quad<From> in[kBatch] = {};
@@ -50,7 +51,7 @@ template <class To, class From>
 __device__ __forceinline__ void cast_tile(uint64_t destination, uint64_t source, unsigned count) {
   To* const to = at<To>(destination);
   const From* const from = at<const From>(source);
-  // Elements before the first vector of the destination's.
+  // The elements before the first aligned vector of the destination.
   const auto before = static_cast<unsigned>((0 - destination) % kQuadBytes<To> / sizeof(To));
   if (before >= count || (source + before * sizeof(From)) % kQuadBytes<From> != 0) {
     cast_singles(to, from, count);
@@ -79,7 +80,7 @@ __device__ __forceinline__ void cast_from(const Range& piece, uint64_t destinati
   }
 }
 
-// Where both addresses are equally far from a multiple of a vector.
+// Copies with vectors. Both addresses must be equally far from a multiple of the vector's size.
 template <class Vector>
 __device__ __forceinline__ void copy_vectors(uint64_t destination, uint64_t source,
                                              unsigned bytes) {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void do_tile(const CastLaunch& launch, Tile tile) {
 
 }  // namespace fsccl::cuda
 
-// The next tile is read while one is being done.
+// Each block carries out every gridDim.x-th tile, and reads the next tile while it works on one.
 extern "C" __global__ void __launch_bounds__(fsccl::cuda::kCastThreads,
                                              fsccl::cuda::kBlocksPerMultiprocessor)
     fsccl_cast(const __grid_constant__ fsccl::cuda::CastLaunch launch) {

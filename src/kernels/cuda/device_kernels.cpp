@@ -11,7 +11,7 @@
 namespace fsccl::cuda {
 namespace {
 
-// The bytes to upload: array behind array, each at a multiple of 16 bytes.
+// The bytes of a table to upload: several arrays, each at a multiple of 16 bytes.
 class Image {
  public:
   template <class T>
@@ -34,7 +34,7 @@ class Image {
 class CastTable {
  public:
   std::unique_ptr<TableMemory::Bytes> memory;
-  size_t tiles = 0;  // behind the pieces: bytes
+  size_t tiles = 0;  // offset of the tiles in bytes
   uint32_t tile_count = 0;
   CastBase base = CastBase::both;
 };
@@ -42,7 +42,7 @@ class CastTable {
 class ReduceTable {
  public:
   std::unique_ptr<TableMemory::Bytes> memory;
-  size_t tiles = 0, sums = 0, bases = 0;  // bytes
+  size_t tiles = 0, sums = 0, bases = 0;  // offsets in bytes
   uint32_t tile_count = 0, sources = 0;
 };
 
@@ -55,7 +55,7 @@ Status DeviceKernels::find(const char* name, CUfunction& function) const {
 }
 
 // Asks the driver how many blocks fit on this GPU. Without a norm blocks have fewer threads, so
-// more of them may fit. If the driver does not answer, the number is one that is known to fit.
+// more of them may fit. If the driver does not answer, returns a number that is known to fit.
 uint32_t DeviceKernels::blocks_at_once(CUfunction function, uint32_t threads) const {
   const Driver& driver = device_.driver();
   int blocks = 0;
@@ -99,7 +99,7 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
     made->cast_blocks_ = made->blocks_at_once(made->cast_, kCastThreads);
     made->reduce_blocks_ = made->blocks_at_once(made->reduce_, kWorkers);
     made->norm_blocks_ = made->blocks_at_once(made->reduce_, kReduceThreads);
-    return made.release();  // kept: as the device is
+    return made.release();  // never freed, like the device
   }
   if (made->module_) (void)driver.cuModuleUnload(made->module_);
   (void)driver.cuStreamDestroy(uploads);
@@ -117,8 +117,8 @@ Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
   return kernels;
 }
 
-// This uses a stream of its own, because the legacy stream would wait for others and cannot be used
-// while one is captured.
+// The upload uses a stream of its own, because the legacy stream would wait for other streams and
+// cannot be used while a stream is captured.
 Status DeviceKernels::upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const {
   const Driver& driver = device_.driver();
   FSCCL_TRY(device_.check("cuMemcpyAsync",

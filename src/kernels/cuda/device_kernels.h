@@ -17,8 +17,8 @@
 
 namespace fsccl::cuda {
 
-// dst = src converted. The types are any pair that kernels.h casts, or equal dtypes of any kind (a
-// copy). Addresses need only the alignment of the element.
+// A piece to convert from source to destination. The types are any pair that cast() of kernels.h
+// converts, or equal types of any kind (a copy). Addresses need only the alignment of an element.
 struct CastRange {
   CUdeviceptr source = 0;    // an address, or an offset where CastBase says so
   uint64_t destination = 0;  // an address, or an offset where CastBase says so
@@ -26,8 +26,8 @@ struct CastRange {
   fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
 };
 
-// dst = reduction over the sources, in their order, of the elements at `offset` behind each
-// source's base.
+// A piece to reduce: the destination receives the sum over the sources, in their order, of the
+// elements at `offset` behind each source's base.
 struct ReduceRange {
   uint64_t offset = 0;          // bytes, behind the base of every source
   CUdeviceptr destination = 0;  // an address
@@ -37,7 +37,7 @@ struct ReduceRange {
 
 struct ReduceEpilogue {
   double scale = 1;
-  int64_t divisor = 1;  // as in Reduce (kernels.h); with a scale only a power of two
+  int64_t divisor = 1;  // as in Reduce (kernels.h); beside a scale other than 1, a power of two
   bool accumulate = false;
 };
 
@@ -63,8 +63,8 @@ class DeviceKernels {
   // Uploads the pieces and waits for the upload, but for nothing else on the device.
   Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastRange>& pieces,
                                                       CastBase base) const;
-  // Sources' base is `source_base`, destinations' `destination_base`; what the table has as
-  // addresses ignores them.
+  // Offsets of sources are behind `source_base`, those of destinations behind `destination_base`. A
+  // base is ignored where the table has addresses (CastBase).
   Status cast(const CastTable& table, CUdeviceptr source_base, CUdeviceptr destination_base,
               CUstream stream) const;
 
@@ -72,15 +72,16 @@ class DeviceKernels {
   // are not gradients.
   Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReduceRange>& pieces,
                                                           int sources) const;
-  // `bases` are those of the sources, as many as the table was made for; they are copied. `norm` is
+  // `bases` has a base for each source that the table was made for; the call copies them. `norm` is
   // null, or memory for a DeviceNorm that the device can write. A table must not be in two launches
-  // at a time.
+  // at a time, because they would share the scratch of its norm.
   Status reduce(const ReduceTable& table, const CUdeviceptr* bases, const ReduceEpilogue& epilogue,
                 CUdeviceptr norm, CUstream stream) const;
-  // `count` floats or doubles in place, each divided and rounded once.
+  // Divides `count` floats or doubles in place. Each quotient is rounded once.
   Status divide(CUdeviceptr values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor,
                 CUstream stream) const;
-  // Blocks of a reduce that the device has at once: of more tiles, each has several.
+  // Returns how many blocks of a reduce the device runs at once. If there are more tiles, each
+  // block takes several.
   uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
 
  private:
@@ -98,7 +99,7 @@ class DeviceKernels {
   std::unique_ptr<TableMemory> memory_;
   CUmodule module_ = nullptr;
   CUfunction cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr, divide_ = nullptr;
-  uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // at once
+  uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // run at once
 };
 
 }  // namespace fsccl::cuda

@@ -1,4 +1,4 @@
-// Division of floats where they lie: what makes an average of a sum that NCCL has taken.
+// Divides floats in place. This makes averages of the sums that NCCL has taken.
 #pragma once
 #include "kernels/cuda/elements.cuh"
 

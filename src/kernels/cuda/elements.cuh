@@ -1,6 +1,6 @@
-// Elements in registers: conversions with the bits that the host's kernels give (group_inl.h,
-// cast.cpp), and four at a time between registers and memory. NaN are converted by hand: what the
-// hardware makes of one has another payload.
+// Conversions of elements in registers, with the bits that the host's kernels give (group_inl.h,
+// cast.cpp), and the loads and stores of four elements at a time. NaN are converted with integer
+// arithmetic, because the NaN that the GPU's conversions give have another payload.
 #pragma once
 #include "kernels/cuda/launches.h"
 
@@ -8,7 +8,8 @@
 #define FSCCL_UNROLL _Pragma("unroll")
 #define FSCCL_ROLLED _Pragma("unroll 1")
 namespace fsccl::cuda {
-// Round to nearest even, subnormals kept; the bits of NaN are the hardware's own.
+// These two round to nearest even and keep subnormals. The bits of a NaN are those that the
+// hardware gives.
 __device__ __forceinline__ float float_of_half(unsigned short bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -19,8 +20,8 @@ __device__ __forceinline__ unsigned short half_of_float(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
-// The thread's number, read anew where it is asked for: else what loops make of it would be kept in
-// registers over all of them.
+// Returns the thread's number, read from its register again at each call. Otherwise the compiler
+// would compute addresses from threadIdx before the loops and keep them in registers throughout.
 __device__ __forceinline__ unsigned thread_anew() {
   unsigned number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
@@ -38,7 +39,8 @@ struct Bf16 {
   unsigned short bits;
 };
 
-// ---- What is not NaN, or will be made the one NaN of a reduce.
+// ---- Conversions of numbers. The bits of NaN are not the host's, so these are used only where a
+// reduce replaces each NaN by plain() later.
 
 template <class To>
 __device__ __forceinline__ To widen(Fp16 x) {
@@ -57,7 +59,7 @@ __device__ __forceinline__ To widen(double x) {
   return static_cast<To>(x);
 }
 
-// One NaN for all: the bits of others differ between machines.
+// Makes every NaN the same one, because the bits of others differ between machines.
 __device__ __forceinline__ float plain(float x) {
   return x == x ? x : __uint_as_float(0x7fc00000u);
 }
@@ -65,7 +67,7 @@ __device__ __forceinline__ double plain(double x) {
   return x == x ? x : __longlong_as_double(0x7ff8ll << 48);
 }
 
-// ---- Any bits: convert(x, To()).
+// ---- Conversions of all values, NaN included: convert(x, To()).
 
 __device__ __forceinline__ float convert(float x, float) { return x; }
 __device__ __forceinline__ double convert(double x, double) { return x; }
@@ -98,8 +100,8 @@ __device__ __forceinline__ Fp16 convert(float x, Fp16) {
   return {static_cast<unsigned short>((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu))};
 }
 
-// Towards zero, the last bit set if inexact: rounding that to 16 bits is as if fp64 had been
-// rounded once.
+// Converts towards zero and sets the last bit if the result is inexact. A second rounding, to 16
+// bits, then gives what a single rounding from fp64 would.
 __device__ __forceinline__ float round_to_odd(double x) {
   const float near = convert(x, float());
   const double back = static_cast<double>(near);
@@ -109,7 +111,7 @@ __device__ __forceinline__ float round_to_odd(double x) {
 __device__ __forceinline__ Bf16 convert(double x, Bf16) { return convert(round_to_odd(x), Bf16()); }
 __device__ __forceinline__ Fp16 convert(double x, Fp16) { return convert(round_to_odd(x), Fp16()); }
 template <class From, class To>
-// from 16 bits: through fp32, which holds them all
+// From a 16-bit type, through fp32, which holds all values of both 16-bit types.
 __device__ __forceinline__ To convert(From x, To) {
   return convert(convert(x, float()), To());
 }
@@ -145,7 +147,7 @@ __device__ __forceinline__ void set_element(Quad<T>& quad, int i, T value) {
   }
 }
 
-// What vectors of four elements need: a vector of fp64 is two.
+// The alignment that loads and stores of four elements need. Four fp64 are two vectors of 16 bytes.
 template <class T>
 inline constexpr unsigned kQuadBytes = sizeof(T) == 2 ? 8 : 16;
 
@@ -173,7 +175,8 @@ __device__ __forceinline__ void store_single(T* to, T value) {
   }
 }
 
-// Read once, so not kept in caches. Not the read-only path: a reduce may be in place.
+// The loads and stores mark their lines to be evicted first, because each element is read or
+// written once. Loads do not take the read-only path, because a reduce may be in place.
 template <class T>
 __device__ __forceinline__ Quad<T> load_quad(const T* from) {
   if constexpr (sizeof(T) == 2) {

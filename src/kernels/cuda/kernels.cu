@@ -1,5 +1,5 @@
-// The kernels of the library for GPUs, in one image. Built without contraction and without flushing
-// to zero: see device_kernels.h.
+// All kernels of the library for GPUs, compiled into one image. The build allows neither
+// contraction nor flushing to zero, so that results have the host's bits (device_kernels.h).
 #include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/reduce.cuh"

@@ -8,11 +8,11 @@ namespace fsccl::cuda {
 // The elements that kernels convert, and bytes, which they copy.
 enum Element : uint32_t { kFp16, kBf16, kFp32, kFp64, kBytes };
 
-// A piece of a table. Its addresses are offsets where the launch names a base; `count` is of
-// elements, or of bytes.
+// A piece of a table. An address is an offset if the launch has a base for it. `count` is a number
+// of elements, or of bytes if the types are kBytes.
 struct Range {
   uint64_t source, destination, count;
-  uint32_t from, to;  // Element; kBytes only both
+  uint32_t from, to;  // elements; kBytes in both or in neither
 };
 
 // A tile is the unit of a block's work: part `index` of a piece. Blocks follow a list of tiles
@@ -22,12 +22,13 @@ struct Tile {
   uint32_t piece, index;
 };
 
-// elements; bytes
+// A cast's tile is a number of elements, a copy's a number of bytes.
 inline constexpr uint32_t kCastThreads = 256, kCastTile = 4096, kCopyTile = 16384;
-// The threads that reduce, and with a norm one more warp, which adds the squares of what they
-// stored before. A tile is a block of the norm.
+// A block has kWorkers threads that reduce, and with a norm one more warp, which adds the squares
+// of what the workers have stored. A tile is a block of the norm.
 inline constexpr uint32_t kWorkers = 128, kReduceThreads = kWorkers + 32, kReduceTile = 4096;
-// the least for either kernel: registers leave room for them
+// At least this many blocks fit on a multiprocessor: the kernels are compiled to use few enough
+// registers.
 inline constexpr uint32_t kBlocksPerMultiprocessor = 5;
 
 struct CastLaunch {
@@ -37,22 +38,24 @@ struct CastLaunch {
   uint32_t tile_count;
 };
 
-// A launch holds this many bases itself; more are put into device memory before it.
+// A launch holds up to kBasesInside bases itself. If there are more, launches of fsccl_put_bases
+// put them into device memory first, kBasesPut at a time.
 inline constexpr uint32_t kBasesInside = 64, kBasesPut = 480;
 
-// A tile's sum of squares on its way to the block that adds them up: a double that is not negative,
-// with its sign bit set if an element was not finite. kNoSum means that the sum is not there yet.
+// The sums of squares of the tiles pass through ReduceLaunch::sums to the block that adds them up.
+// Each is a double that is not negative, with the sign bit set if an element was not finite. kNoSum
+// means that the sum is not there yet.
 inline constexpr uint64_t kNoSum = ~uint64_t{0};
 
 struct ReduceLaunch {
-  const Range* pieces;  // `source`: behind each base
+  const Range* pieces;  // `source` is an offset behind each base
   const Tile* tiles;
-  const uint64_t* more_bases;  // where there are more than kBasesInside
-  uint64_t* sums;              // one a tile, kNoSum before the launch and after it
-  void* norm;                  // a DeviceNorm, or null: no sums are taken
-  double scale, divisor;       // the sum is divided, or, where the divisor is 1, multiplied
+  const uint64_t* more_bases;  // used if there are more than kBasesInside
+  uint64_t* sums;              // one for each tile; kNoSum before and after the launch
+  void* norm;                  // a DeviceNorm, or null if no norm is wanted
+  double scale, divisor;       // with a divisor of 1 the sum is multiplied by scale
   uint32_t tile_count, sources, accumulate;
-  uint32_t misalignment;  // the low bits of all bases, joined by or
+  uint32_t misalignment;  // bitwise or of the low bits of all bases
   uint64_t bases[kBasesInside];
 };
 

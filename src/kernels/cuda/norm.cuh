@@ -1,37 +1,41 @@
-// The norm of a reduce, with the host's bits, beside the reduce itself.
+// The norm of a reduce, with the host's bits, computed beside the reduce itself.
 //
-// A tile is a block of the norm. Its squares must be added in a fixed order, 16 chains side by
-// side, which takes longer than loading it: so a warp of the block does nothing else, one stage
-// (what the other threads hold at once) behind them. And tiles' sums must be added in the order of
-// the tiles, one chain more: the first block of the grid does only that, while the others work. The
-// first, since blocks start in their order: the last would start when the others are nearly done,
-// and its chain be behind their work. It waits for blocks that wait for nobody.
+// A tile is a block of the norm. Its squares must be added in a fixed order, as 16 chains side by
+// side, which takes longer than loading the tile. Therefore one warp of the thread block, the
+// *adding warp*, does nothing else, while the other threads, the *workers*, reduce. It is one stage
+// behind the workers; a stage is what they hold at once.
+//
+// The sums of the tiles must be added in the order of the tiles, which is one more chain. The first
+// block of the grid does only that, while the others work. It is the first one because blocks start
+// in their order: the last one would start when the others are nearly done, and would add its whole
+// chain after their work. The first block waits for the others, but none of these waits for another
+// block, so all of them end.
 #pragma once
 #include "kernels/cuda/elements.cuh"
 
 namespace fsccl::cuda {
 
 constexpr unsigned kStageBytes = 64 * kWorkers, kChains = 16;
-static_assert(kStageBytes >= 8 * kWorkers);  // a row of tiles' sums
+static_assert(kStageBytes >= 8 * kWorkers);  // room for a row of tiles' sums, too
 
-// What workers stored, and where in its tile it is.
+// One stage that the workers have stored, and its place in its tile.
 struct Deposit {
   alignas(16) unsigned char stored[kStageBytes];
   unsigned tile, count;
-  bool wide, opens, closes;  // of fp64; the first, the last of its tile
+  bool wide, opens, closes;  // fp64; the first, the last of its tile
 };
 
-// What is between workers and the adding warp is here, not in registers that both would have to
-// keep.
+// The workers and the adding warp exchange everything through this shared memory, so that neither
+// has to keep it in registers.
 struct ReduceShared {
   Deposit deposits[2];
   double chains[kChains];
   int finite[kChains];
 };
 
-// add(x) for `count` elements, every kStep-th, in their order. Eight are read ahead, so that who
-// adds waits for the sum before, and not for memory. Volatile, or the compiler reads them where
-// they are added.
+// Calls add(x) for `count` elements, every kStep-th from `from` on, in their order. Eight elements
+// are read ahead, so that each addition waits only for the one before, and not for memory. The
+// pointer is volatile because otherwise the compiler would move the reads to the additions.
 template <unsigned kStep, class T, class Add>
 __device__ __forceinline__ void add_in_order(const volatile T* from, unsigned count, Add&& add) {
   constexpr unsigned kAhead = 8;
@@ -44,7 +48,7 @@ __device__ __forceinline__ void add_in_order(const volatile T* from, unsigned co
       T now[kAhead];
       FSCCL_UNROLL
       for (unsigned k = 0; k < kAhead; k++) now[k] = next[k];
-      // the last ones once more, for nobody
+      // In the last round, these loads read elements again that nobody uses.
       const volatile T* const ahead = count >= 2 * kAhead ? from + kAhead * kStep : from;
       FSCCL_UNROLL
       for (unsigned k = 0; k < kAhead; k++) next[k] = ahead[k * kStep];
@@ -59,9 +63,9 @@ __device__ __forceinline__ void add_in_order(const volatile T* from, unsigned co
 
 __device__ __forceinline__ bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
 
-// The square of a float is exact in double, so that fusing it with the sum changes no bit; and sums
-// of such squares are finite exactly where all elements are, so that nobody need look at them one
-// by one.
+// The square of a float is exact in double, so fusing the square with the addition changes no bit.
+// The sum of such squares is finite exactly if all elements are, so no element has to be checked by
+// itself.
 __device__ __forceinline__ void add_square(float x, double& sum, bool&) {
   const double exact = x;
   sum = __fma_rn(exact, exact, sum);
@@ -85,7 +89,8 @@ __device__ __forceinline__ void add_halves(double (&sums)[kChains]) {
   if constexpr (kHalf > 1) add_halves<kHalf / 2>(sums);
 }
 
-// By the first 16 lanes of the last warp.
+// Adds the squares of a deposit to the chains, and after the last deposit of a tile publishes the
+// sum of the tile. The first 16 lanes of the adding warp call it.
 __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceShared& shared,
                                              const Deposit& deposit) {
   const unsigned chain = threadIdx.x - kWorkers;
@@ -111,10 +116,10 @@ __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceS
     const auto bits = static_cast<uint64_t>(__double_as_longlong(plain(sums[0])));
     *const_cast<volatile uint64_t*>(launch.sums + deposit.tile) = bits | (all ? 0 : 1ull << 63);
   }
-  __syncwarp(0xffff);  // until then the chains are not written again
+  __syncwarp(0xffff);  // lane 0 has read the chains before any is written again
 }
 
-// When it is there. The place is made ready for the next launch.
+// Waits for a tile's sum and returns it. Stores kNoSum in its place, for the next launch.
 __device__ __forceinline__ double take_sum(uint64_t* place) {
   volatile uint64_t* const shown = place;
   uint64_t bits;
@@ -124,7 +129,8 @@ __device__ __forceinline__ double take_sum(uint64_t* place) {
   return __longlong_as_double(static_cast<long long>(bits));
 }
 
-// Workers gather the sums of a row of tiles, and one thread adds those of the row before.
+// Adds the sums of all tiles. A row is kWorkers tiles: the workers wait for the sums of one row
+// while one thread of the adding warp adds those of the row before.
 __device__ __forceinline__ void add_tiles(const ReduceLaunch& launch, ReduceShared& shared) {
   double sum = 0;
   bool finite = true;

@@ -5,8 +5,8 @@
 
 namespace fsccl::cuda {
 
-// Elements of a stage that are one worker's: 64 bytes. It holds all of them at once as vectors,
-// else half of them.
+// One worker's share of a stage is 64 bytes in the accumulator's type. The worker holds all of its
+// elements at once if they are loaded as vectors, and else half of them.
 template <class A>
 inline constexpr unsigned kOfWorker = 64 / sizeof(A);
 template <bool kVectors, class A>
@@ -16,8 +16,9 @@ inline constexpr unsigned kStage = kOfWorker<A> * kWorkers;
 static_assert(kReduceTile % kStage<float> == 0 && kStage<double> % kChains == 0 &&
               kStage<float> * sizeof(float) == kStageBytes);
 
-// Which element of a stage a worker's j-th is: of vectors four in a row, else one, so that
-// neighbours are neighbours in memory. In two parts, the second a constant.
+// The j-th element of a worker is element place(thread) + step(j) of the stage. With vectors a
+// worker has four elements in a row, otherwise one, so that neighbouring threads access
+// neighbouring memory. The second summand is a constant after loops are unrolled.
 template <bool kVectors>
 __device__ __forceinline__ unsigned place(unsigned thread) {
   return kVectors ? thread * 4 : thread;
@@ -27,7 +28,8 @@ __device__ __forceinline__ constexpr unsigned step(unsigned j) {
   return kVectors ? j / 4 * kWorkers * 4 + j % 4 : j * kWorkers;
 }
 
-// From a worker's first element on, of which there are `left` in the stage.
+// Loads the elements of one worker, the first of which is at `mine`. From `mine` to the end of the
+// stage there are `left` elements; single loads give 0 beyond it.
 template <bool kVectors, class T, class A>
 __device__ __forceinline__ void load(const T* mine, unsigned left, A (&to)[kHeld<kVectors, A>]) {
   if constexpr (kVectors) {
@@ -45,8 +47,8 @@ __device__ __forceinline__ void load(const T* mine, unsigned left, A (&to)[kHeld
   }
 }
 
-// At `offset` behind every base. Vectors of 16 bits are loaded from two sources at a time, to have
-// as many bytes under way as of 32.
+// Sums the sources' elements at `offset` behind every base. Vectors of 16-bit elements are loaded
+// from two sources at a time, so that as many bytes are under way as with 32-bit elements.
 template <bool kVectors, class From, class A>
 __device__ __forceinline__ void add_sources(const ReduceLaunch& launch, uint64_t offset,
                                             unsigned left, A (&sum)[kHeld<kVectors, A>]) {
@@ -55,7 +57,7 @@ __device__ __forceinline__ void add_sources(const ReduceLaunch& launch, uint64_t
         (launch.sources <= kBasesInside ? launch.bases[s] : launch.more_bases[s]) + offset);
   };
   FSCCL_UNROLL
-  // plus x is x, for -0 as well
+  // The sum begins with -0, because -0 + x is x for every x, +0 and -0 included.
   for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = A(-0.0);
   unsigned s = 0;
   A first[kHeld<kVectors, A>];
@@ -77,14 +79,15 @@ __device__ __forceinline__ void add_sources(const ReduceLaunch& launch, uint64_t
   }
 }
 
-// Rounded once: a float's quotient in fp64 has bits enough. (Other ways, with fewer instructions,
-// spill registers.)
+// The quotient of floats is taken in fp64, which has enough bits that rounding it to fp32 gives the
+// correctly rounded quotient. (Ways with fewer instructions spill registers.)
 __device__ __forceinline__ double divided(double x, double divisor) { return x / divisor; }
 __device__ __forceinline__ float divided(float x, double divisor) {
   return static_cast<float>(static_cast<double>(x) / divisor);
 }
 
-// Add what is there, round, store; what was stored goes to `deposit` for the norm.
+// Adds the old value if the launch accumulates, rounds and stores. With a norm, what was stored is
+// written to `deposit`, too.
 template <bool kVectors, class To, class A>
 __device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, unsigned left,
                                        A (&sum)[kHeld<kVectors, A>], A* deposit) {
@@ -124,7 +127,8 @@ __device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, uns
   }
 }
 
-// As many elements as the workers hold, from `first` of the piece on; fewer if `count` is less.
+// Reduces as many elements as the workers hold, from element `first` of the piece on, or `count`
+// elements if that is less.
 template <bool kVectors, class A>
 __device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Range& piece,
                                             uint64_t first, unsigned count, A* stored) {
@@ -168,8 +172,8 @@ __device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Ra
   }
 }
 
-// Elements first .. first + count of a piece. A stage begins at a multiple of 1024 elements, so a
-// piece's alignment is its own.
+// Reduces the elements [first, first + count) of a piece, which are a stage at most. A stage begins
+// at a multiple of 1024 elements of its piece, so it has the alignment of the piece.
 template <class A>
 __device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const Range& piece,
                                              uint64_t first, unsigned count, void* shared) {
@@ -186,19 +190,19 @@ __device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const R
     reduce_held<false>(launch, piece, first + done, count - done, stored + done);
 }
 
-// Tile after tile, from `first` on, every `step`.
+// Reduces every `step`-th tile from `first` on.
 __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared,
                                              unsigned first, unsigned step) {
   const bool worker = threadIdx.x < kWorkers, chain = !worker && threadIdx.x < kWorkers + kChains;
   unsigned turn = 0;
-  bool before = false;  // there is a deposit
+  bool before = false;  // the other deposit holds a stage to be added
   Tile next = {};
   if (first < launch.tile_count) next = launch.tiles[first];
   FSCCL_ROLLED
   for (unsigned i = first; i < launch.tile_count; i += step) {
     const Tile tile = next;
     if (i + step < launch.tile_count) next = launch.tiles[i + step];
-    const Range piece = launch.pieces[tile.piece];  // all of it, at once and before the elements
+    const Range piece = launch.pieces[tile.piece];  // read whole, before the elements
     const bool wide = piece.from == kFp64 || piece.to == kFp64;
     const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile,
                    left = piece.count - begin;
@@ -225,7 +229,7 @@ __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceS
 
 }  // namespace fsccl::cuda
 
-// With a norm, the first block adds what the others leave.
+// With a norm, the first block adds the sums of the tiles that the other blocks leave.
 extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads,
                                              fsccl::cuda::kBlocksPerMultiprocessor)
     fsccl_reduce(const __grid_constant__ fsccl::cuda::ReduceLaunch launch) {
@@ -238,8 +242,8 @@ extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads,
   }
 }
 
-// Addresses that do not fit into a launch, into device memory: in the order of the stream, and no
-// memory of the host is read.
+// Puts bases that do not fit the launch of a reduce into device memory, in the order of the stream.
+// The bases are arguments of this launch, so no memory of the host is read later.
 extern "C" __global__ void __launch_bounds__(fsccl::cuda::kBasesPut)
     fsccl_put_bases(const __grid_constant__ fsccl::cuda::PutLaunch launch) {
   if (threadIdx.x < launch.count) launch.to[threadIdx.x] = launch.bases[threadIdx.x];

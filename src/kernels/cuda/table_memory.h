@@ -2,7 +2,6 @@
 // freeing memory waits until the whole device is idle, and a stream of this process may wait for a
 // peer that waits for work behind the call. No more is kept than was in use at once, so a program
 // that moves its gradients every step does not allocate from the driver each time.
-// gradients every step asks the driver for nothing.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -18,8 +17,7 @@ class TableMemory {
   explicit TableMemory(const Device& device) : device_(device) {}
   TableMemory(const TableMemory&) = delete;
 
-  // Memory of a table, which the destructor gives back. By then no launched work may use it any
-  // more.
+  // Memory of a table. The destructor gives it back; no launched work may use it any more then.
   class Bytes {
    public:
     Bytes(TableMemory& from, CUdeviceptr begin, size_t bytes)

@@ -13,25 +13,26 @@ struct Cut {
   std::vector<Tile> tiles;
 };
 
-// FSCCL_ERR_NOT_AVAILABLE: types that kernels do not convert. FSCCL_ERR_INVALID_ARGUMENT: more
-// tiles than a launch can count.
+// Both return FSCCL_ERR_NOT_AVAILABLE if the kernels do not convert the types, and
+// FSCCL_ERR_INVALID_ARGUMENT if there are more tiles than a launch can count.
 Result<Cut> cut_casts(const std::vector<CastRange>& pieces);
 Result<Cut> cut_reduces(const std::vector<ReduceRange>& pieces);  // a tile is a block of the norm
 
-// Blocks for so many tiles: at most `most`. As few as have no more rounds, so that all are busy to
-// the end, and then as many more as give each multiprocessor the same number: tiles are dealt to
-// blocks in turn, and blocks to multiprocessors.
+// Returns the number of blocks for `tiles` tiles, `most` at most. It is the smallest number with
+// which the blocks need no more rounds than `most` blocks would, so that all blocks are busy to the
+// end, rounded up so that each multiprocessor has the same number of blocks. (Tiles are dealt to
+// blocks in turn, and blocks to multiprocessors.)
 uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most);
 
 struct Grid {
   uint32_t blocks, threads;
 };
-// The grid of a reduce. With a norm each block has one more warp, and one of the blocks, `most` at
-// most, adds what the others leave.
+// Returns the grid of a reduce, of `most` blocks at most. With a norm each block has one more warp,
+// and one of the blocks adds the sums that the others leave.
 Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t most);
 
-// A launch as far as the table and the call say it. The bases lie within, if there are not too
-// many.
+// Returns a launch with the fields that follow from the bases, the number of sources and the
+// epilogue. The bases are part of it if they fit.
 ReduceLaunch reduce_launch(const CUdeviceptr* bases, uint32_t sources,
                            const ReduceEpilogue& epilogue);
 
