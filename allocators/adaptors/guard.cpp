@@ -1,7 +1,7 @@
 // This adaptor puts zones of a pattern before and behind each block, and fills blocks with contents
 // that make the result of a computation on them visibly wrong:
 //
-//   | zone, 64 bytes and up to the alignment | block | zone, 64 bytes |
+//   | zone: 64 bytes, or the alignment if that is larger | block | zone: 64 bytes |
 //
 // The table of blocks lies apart from the blocks, so a program that writes beyond a block does not
 // overwrite the guard's records.
@@ -80,7 +80,7 @@ class Guard : public Adaptor {
 
  private:
   struct Block {
-    void* begin = nullptr;  // upstream's
+    void* begin = nullptr;  // as upstream gave it
     MemoryRequest whole;
     uint64_t before = 0;  // bytes of the first zone
   };

@@ -1,5 +1,5 @@
-// This adaptor limits how many bytes are out at once. It counts a request before it asks upstream,
-// so several threads cannot exceed the limit together.
+// This adaptor limits how many bytes may be allocated at once. It counts a request before it asks
+// upstream, so several threads cannot exceed the limit together.
 #include <atomic>
 
 #include "allocators/adaptors/adaptors.h"

@@ -1,5 +1,5 @@
-// This adaptor logs each call, and writes each line at once, so the line exists if the program
-// crashes right after the call.
+// This adaptor logs each call. It writes each line to the file at once, so that the line is there
+// even if the program crashes right after the call.
 #include <chrono>
 #include <mutex>
 
@@ -25,8 +25,8 @@ class Log : public Adaptor {
     log_->flush();
     return result;
   }
-  // The line comes first: once it is free, another thread may get the address, and its line must
-  // come later.
+  // The line is written before the memory is given back: another thread may then get the same
+  // address at once, and the line of that allocation must come later.
   Status deallocate(void* pointer, const MemoryRequest& request) override {
     {
       const std::lock_guard lock(mutex_);

@@ -21,7 +21,8 @@ namespace fsccl {
 
 inline constexpr uint64_t kSourceAlignment = 64;
 
-// A range that a pool wants to exist.
+// A range that a pool wants to have memory. Only the pool's arena can provide it, because the range
+// has a fixed place.
 class PoolGrowth {
  public:
   virtual Result<void*> reserve(uint64_t bytes) = 0;
@@ -49,13 +50,13 @@ class MemorySource {
  public:
   virtual ~MemorySource() = default;
   virtual Result<void*> allocate(const MemoryRequest& request) = 0;
-  // `request` holds the bytes and the growth that allocate() received. A pool gives a growth back
-  // in parts of whole pages.
+  // `request` has the `bytes` and the `growth` that allocate() received for this memory. A pool may
+  // give a growth back in several parts of whole pages.
   virtual Status deallocate(void* pointer, const MemoryRequest& request) = 0;
   virtual Result<SharedMemory> share(void* pointer) = 0;
   virtual fsccl_memory_t memory() const = 0;
   virtual int device() const { return 0; }
-  // Returns the end of the stack, or an error if the stack cannot be that of a pool.
+  // Returns the end of the stack, or an error if a pool cannot use this stack.
   virtual Result<EndSource*> end() = 0;
 };
 
@@ -72,7 +73,7 @@ class EndSource : public MemorySource {
   }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_HOST; }
   Result<EndSource*> end() final { return this; }
-  // Returns true if a pool's arena takes the place of this source, rather than memory of it.
+  // Returns true if a pool does not use memory of this source, but an arena that it makes itself.
   virtual bool is_system() const { return false; }
 
  private:

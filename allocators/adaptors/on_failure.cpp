@@ -1,5 +1,6 @@
-// This adaptor calls a function of the program when upstream has no memory, and then tries once
-// more. It does not try again when upstream refuses a request for another reason.
+// This adaptor calls a function of the program if upstream has no memory, and then tries once more
+// if that function gave back any bytes. It does not try again if upstream refuses a request for
+// another reason.
 #include "allocators/adaptors/adaptors.h"
 
 namespace fsccl {

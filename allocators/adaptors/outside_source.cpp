@@ -72,8 +72,8 @@ class OutsideSource : public EndSource {
   static fsccl_status_t call(const char* what, Call&& function) {
     return call_user(what, FSCCL_ERR_SYSTEM, std::forward<Call>(function));
   }
-  // Checks the status that one of the source's functions returned. Only errors of usage and of
-  // resources may come from there.
+  // Converts the status that one of the source's functions returned. Statuses other than errors of
+  // usage and of resources become FSCCL_ERR_SYSTEM.
   Status read(fsccl_status_t status, const std::string& what) const {
     if (status == FSCCL_OK) return success();
     const int number = static_cast<int>(status);

@@ -13,7 +13,7 @@ namespace fsccl {
 // it lacks are null.
 Result<fsccl_allocator_t> read_table(const fsccl_allocator_t* given);
 
-// from read_table()
+// Makes a source from a table that read_table() returned.
 std::shared_ptr<MemorySource> make_outside_source(const fsccl_allocator_t& table);
 
 }  // namespace fsccl

@@ -43,7 +43,7 @@ Result<DeviceArena> DeviceArena::reserve(const cuda::Device& device, uint64_t by
   const uint64_t asked = alignment > granularity ? alignment : 0;
   FSCCL_TRY(device.check("cuMemAddressReserve",
                          device.driver().cuMemAddressReserve(&arena.base_, space, asked, 0, 0)));
-  arena.device_ = &device;  // from here on there is something to give back
+  arena.device_ = &device;  // from here on the destructor gives something back
   arena.address_bytes_ = space;
   return arena;
 }
@@ -89,7 +89,7 @@ Status DeviceArena::fits(uint64_t bytes) const {
 Status DeviceArena::grow(uint64_t bytes) {
   const uint64_t whole = bytes > kMostBytes ? bytes : round_up(bytes ? bytes : 1, granularity_);
   FSCCL_TRY(fits(whole));
-  // so that nothing has to be undone for want of host memory
+  // Room for the segment is made first, so that append() cannot fail for want of host memory.
   segments_.reserve(segments_.size() + 1);
   const cuda::Current current(*device_);
   const cuda::Driver& driver = device_->driver();
@@ -97,7 +97,8 @@ Status DeviceArena::grow(uint64_t bytes) {
   cuda::CUresult code = driver.cuMemCreate(&handle, whole, &properties_, 0);
   if (code != cuda::CUDA_SUCCESS && code != cuda::CUDA_ERROR_OUT_OF_MEMORY &&
       (properties_.requestedHandleTypes & cuda::CU_MEM_HANDLE_TYPE_FABRIC)) {
-    // The GPU could, but this process may not, or the host is in no domain.
+    // The GPU could make fabric handles, but this process may not, or the host is in no NVLink
+    // domain.
     cuda::CUmemAllocationProp without = properties_;
     without.requestedHandleTypes &= ~cuda::CU_MEM_HANDLE_TYPE_FABRIC;
     code = driver.cuMemCreate(&handle, whole, &without, 0);

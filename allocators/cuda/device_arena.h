@@ -1,11 +1,9 @@
 // The arena of a pool on a GPU: one range of addresses, and physical memory behind it that other
-// processes can map. A segment is one exportable handle of exactly the bytes that it was asked for
-// (rounded up to the device's granularity); a pool whose schedule was declared has one, one that
-// grows has several, end to end. It goes to other processes as a file descriptor (POSIX handle), or
-// as a fabric handle where hosts share one; who imports it maps it at the same offset of a range of
-// its own.
-//
-// Thread rules: one thread at a time may call. A child of fork() cannot use an arena.
+// processes can map. The memory comes in segments. A segment is one exportable handle, of the size
+// that was asked for, rounded up to the device's granularity. A pool whose schedule was declared
+// has one segment, and a pool that grows has several, end to end. A segment goes to other processes
+// as a file descriptor (POSIX handle), or, between hosts of one NVLink domain, as a fabric handle.
+// A process that imports it maps it at the same offset of an address range of its own.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,16 +21,16 @@ class DeviceArena {
                                      uint64_t alignment = 1);
   DeviceArena(DeviceArena&&) noexcept;
   DeviceArena& operator=(DeviceArena&&) noexcept;
-  ~DeviceArena();  // nothing on the device may use it any more
+  ~DeviceArena();  // requires that nothing on the device uses it any more
 
   const cuda::Device& device() const { return *device_; }
   cuda::CUdeviceptr base() const { return base_; }
   uint64_t address_bytes() const { return address_bytes_; }
-  uint64_t bytes() const { return bytes_; }  // that exist, from the base on
+  uint64_t bytes() const { return bytes_; }  // bytes from the base on that exist
   uint64_t granularity() const { return granularity_; }
   size_t segments() const { return segments_.size(); }
 
-  // Adds a segment behind the last. An error changes nothing.
+  // Adds a segment of new memory behind the last one. An error changes nothing.
   Status grow(uint64_t bytes);
   Result<Fd> export_segment(size_t index) const;
   // Exports a segment for processes of other hosts in the same NVLink domain. Returns
@@ -54,7 +52,7 @@ class DeviceArena {
   struct Segment {
     cuda::CUmemGenericAllocationHandle handle;
     uint64_t bytes;
-    int handles;  // kinds of handle as which it can be exported; none if it was adopted
+    int handles;  // the kinds of handle that it can be exported as; none if adopted
   };
   DeviceArena() = default;
   Status fits(uint64_t bytes) const;

@@ -13,15 +13,15 @@ namespace {
 class DeviceSource : public EndSource {
  public:
   explicit DeviceSource(const cuda::Device& device) : device_(device) {}
-  // Blocks that are left were not given back, or could not be waited for. The destructor waits for
-  // the context, and leaks them if it cannot.
+  // Blocks that are left here were never given back, or give_back() could not wait for their
+  // stream. The destructor waits for the whole context, and leaks the blocks if it cannot.
   ~DeviceSource() override {
     if (blocks_.empty() || forked() || finish(nullptr).ok()) return;
     for (auto& [pointer, arena] : blocks_) arena.leak();
   }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device() const override { return device_.ordinal(); }
-  // segments of a pool are mapped by others, at places of its own
+  // A pool does not use memory of this source: other ranks map its segments, so it makes its own.
   bool is_system() const override { return true; }
 
  private:
@@ -34,7 +34,7 @@ class DeviceSource : public EndSource {
     blocks_.emplace(pointer, std::move(arena));
     return pointer;
   }
-  // A block whose stream cannot be waited for stays as long as the source lives.
+  // If the stream of a block cannot be waited for, the block stays as long as the source lives.
   Status give_back(void* pointer, const MemoryRequest& request) override {
     FSCCL_TRY(finish(static_cast<cuda::CUstream>(request.stream)));
     std::unique_lock lock(mutex_);

@@ -1,7 +1,8 @@
-// Memory of a GPU as a source: each block is an arena with one segment. A give-back waits until the
-// named stream has done all work that it was given, or, if no stream is named, until the whole
-// context has. PyTorch relies on this, because cudaFree waits so; unmapping memory alone is not
-// certain to wait. Other streams are the caller's affair.
+// Memory of a GPU as a source. Each block is an arena with one segment. deallocate() waits until
+// the named stream has done all work that it was given, or, if no stream is named, until the whole
+// context has. PyTorch relies on that, because cudaFree waits in the same way, and the driver does
+// not promise that unmapping waits by itself. If a block was used on other streams too, the caller
+// must have waited for these.
 #pragma once
 #include <memory>
 

@@ -17,8 +17,8 @@
 #include "base/reserve_file.h"
 #include "base/write_file.h"
 
-// Newer than the headers of some systems that this builds on; their kernels answer EINVAL, which is
-// handled.
+// The headers of some systems that this builds on are older than these flags. The kernels of such
+// systems answer EINVAL, which the callers handle.
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -34,9 +34,9 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;  // other processes take memory meanwhile
+constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;  // between two checks of free memory
 constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
-// larger arenas are left out of core files
+// Larger arenas are left out of core files.
 constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;
 
 bool round_up_to_page(uint64_t value, uint64_t* result) {
@@ -71,7 +71,7 @@ Result<Fd> create_file(uint64_t bytes) {
   return fd;
 }
 
-// Reads and writes each page without changing it, whoever else writes it at the same time.
+// Writes to each page without changing it, even if others write to it at the same time.
 void touch(std::byte* begin, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += page_bytes()) {
     std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(begin[at]))
@@ -156,8 +156,8 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
 HostArena::~HostArena() { unmap(); }
 
 Status HostArena::map() {
-  // First the address space alone, a little more than needed, to begin at a multiple of a huge
-  // page.
+  // This first mapping only reserves addresses, some more than are needed, so that the arena can
+  // begin at a multiple of a huge page.
   const uint64_t wanted = total_bytes_ + kHugePageBytes;
   void* space =
       mmap(nullptr, wanted, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -197,13 +197,13 @@ Status HostArena::map() {
   owner_ = getpid();
   if (madvise(base_, total_bytes_, MADV_DONTFORK) != 0)
     return fail_errno(errno, "host arena: madvise(MADV_DONTFORK)");
-  // only keeps core files small: may fail
+  // This only keeps core files small, so it may fail.
   if (total_bytes_ > kDumpLimitBytes) madvise(base_, total_bytes_, MADV_DONTDUMP);
   return success();
 }
 
 void HostArena::unmap() {
-  // A child of fork() does not have the mapping; something else may be at its address there.
+  // A child of fork() does not have the mapping, and may have something else at these addresses.
   if (base_ && owner_ == getpid()) munmap(base_, total_bytes_);
   base_ = nullptr;
 }
@@ -257,7 +257,8 @@ Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool popula
   return populate ? this->populate(rank, offset, bytes) : success();
 }
 
-// Memory of a source that has no file, or whose file is that of a device, exists already.
+// Makes the memory of [begin, end) of the arena exist; *done becomes the end of what exists. The
+// memory of a source exists already if it has no file, or if the file is that of a device (ENODEV).
 Status HostArena::allocate(uint64_t begin, uint64_t end, uint64_t* done) {
   *done = begin;
   if (!fd_.valid()) return success();
@@ -314,7 +315,7 @@ void HostArena::release(int rank, uint64_t offset, uint64_t bytes) {
   if (begin < region_begin + offset) begin += page_bytes();
   if (end > region_begin + offset + bytes) end -= page_bytes();
   if (begin >= end) return;
-  // A failure (a kernel without holes) only means that the memory is kept; it stays noted as
+  // If this fails, because the file system cannot punch holes, the memory stays, counts as
   // reserved, and is used again.
   if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                 static_cast<off_t>(file_offset_ + begin), static_cast<off_t>(end - begin)) != 0)

@@ -1,16 +1,16 @@
-// The host arena: one anonymous file (memfd) per pool that all ranks of a host map, so that every
-// rank can reach every other's part by arithmetic. It is sparse: each rank has a region of
-// `region_bytes` of address space in it, and memory exists only where a rank reserved it. Nothing
-// has a name, so nothing can be left behind; sealed against shrinking and growing, so no peer can
-// turn an access into SIGBUS.
+// The host arena is one anonymous file (memfd) for each pool, which all ranks of a host map, so
+// that every rank can compute the address of every other rank's memory. The file is sparse: each
+// rank has a region of `region_bytes` bytes in it, and memory exists only where a rank has reserved
+// it. The file has no name, so nothing is left behind when the processes end. It is sealed against
+// shrinking and growing, so that no peer can turn an access into SIGBUS.
 //
 //   file:  | control page(s) | region of rank 0 | region of rank 1 | ...
 //
-// The file, or the memory of a single rank, may also come from a source outside (adopt, over).
-// The owner of the arena decides its size and accounts for its memory.
+// The file, or the memory of a single rank, may also come from a source of the program (adopt(),
+// over()). The owner of the arena decides its size and accounts for its memory.
 //
-// Thread rules: one thread at a time may reserve, populate and release; everything else is free. A
-// child of fork() does not have the mapping.
+// Thread rules: one thread at a time may reserve, populate and release. Any thread may call every
+// other const function. A child of fork() does not have the mapping.
 #pragma once
 #include <sys/types.h>
 
@@ -25,13 +25,15 @@ namespace fsccl {
 
 class HostArena {
  public:
-  // Creates the file, on one rank; the others open() the descriptor they were handed. Sizes are
-  // rounded up to whole pages.
+  // Creates the file. One rank calls this and gives the descriptor to the others, which call
+  // open(). Sizes are rounded up to whole pages.
   static Result<HostArena> create(int ranks, uint64_t control_bytes, uint64_t region_bytes);
-  // Checks what it got: a memfd of exactly the expected size, sealed.
+  // Maps the file of another rank. Returns an error unless it is a sealed file of exactly the
+  // expected size.
   static Result<HostArena> open(Fd fd, int ranks, uint64_t control_bytes, uint64_t region_bytes);
-  // On a file of a source, from byte `file_offset` of it on, for all ranks. Its owner has to clear
-  // the control bytes.
+  // Makes an arena for all ranks on a file of a source, from byte `file_offset` of the file on. The
+  // rank that got the file from the source must clear the control bytes, which may have any
+  // contents.
   static Result<HostArena> adopt(Fd fd, uint64_t file_offset, int ranks, uint64_t control_bytes,
                                  uint64_t region_bytes);
   // Makes an arena of one rank over `memory`, which belongs to the process and begins at a page.
@@ -47,26 +49,27 @@ class HostArena {
   std::byte* region(int rank) const {
     return base_ + control_bytes_ + static_cast<uint64_t>(rank) * region_bytes_;
   }
-  uint64_t file_begin() const { return file_offset_; }  // where in the file the arena begins
-  // Returns where in the file an address of the arena lies; an error when there is no file.
+  uint64_t file_begin() const { return file_offset_; }  // offset in the file
+  // Returns the offset in the file of an address of the arena, or an error if there is no file.
   Result<uint64_t> file_offset(const void* pointer) const;
-  // Inverse: which region and offset an address lies in; false when it is outside.
+  // Finds the region in which an address lies, and its offset there. Returns false if it lies in
+  // none.
   bool locate(const void* pointer, int* rank, uint64_t* offset) const;
 
-  // Makes [offset, offset + bytes) of rank's region exist (page rounded), an error when memory is
-  // short; then nothing new was reserved. Faults it into this process when `populate`. The control
-  // pages are reserved by create().
+  // Makes memory exist for [offset, offset + bytes) of the rank's region, in whole pages. If memory
+  // is short, returns an error and has reserved nothing new. With `populate` it also faults the
+  // range into this process. create() has reserved the control pages.
   Status reserve(int rank, uint64_t offset, uint64_t bytes, bool populate);
   // Faults a range, which some rank has reserved, into this process.
   Status populate(int rank, uint64_t offset, uint64_t bytes);
-  // Gives the whole pages inside the range back (the address space stays). Their contents are zero
-  // when they are reserved again.
+  // Gives the memory of the whole pages inside the range back to the system. The addresses stay,
+  // and the pages are zero when they are reserved again.
   void release(int rank, uint64_t offset, uint64_t bytes);
-  // Bytes that this object has reserved and not released, without the control pages.
+  // Returns the bytes that this object has reserved and not released, without the control pages.
   uint64_t reserved_bytes() const { return reserved_.bytes(); }
 
-  // From now on reserve() and populate() ask the system for huge pages. Best effort: a system that
-  // has none for shared memory changes nothing.
+  // From now on reserve() and populate() ask the system for huge pages. A system that has none for
+  // shared memory ignores that.
   void set_huge_pages(bool huge_pages) { huge_pages_ = huge_pages; }
 
  private:
@@ -81,7 +84,7 @@ class HostArena {
   std::byte* base_ = nullptr;
   uint64_t control_bytes_ = 0, region_bytes_ = 0, total_bytes_ = 0;
   uint64_t file_offset_ = 0;  // offset of base_ in the file
-  bool outside_ = false;      // a source's
+  bool outside_ = false;      // the memory is that of a source
   int ranks_ = 0;
   bool huge_pages_ = false;
   pid_t owner_ = 0;      // the process that mapped it

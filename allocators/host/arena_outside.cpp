@@ -1,4 +1,4 @@
-// Arenas on memory of a source outside: a range of its file, or what has no file.
+// Arenas on memory of a source of the program: a range of its file, or memory without a file.
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -33,7 +33,7 @@ Result<HostArena> HostArena::adopt(Fd fd, uint64_t file_offset, int ranks, uint6
 Result<HostArena> HostArena::over(std::byte* memory, uint64_t control_bytes,
                                   uint64_t region_bytes) {
   FSCCL_ASSIGN(HostArena arena, with_sizes(1, control_bytes, region_bytes));
-  arena.base_ = memory;  // mapped by somebody else, who unmaps it: there is no owner_
+  arena.base_ = memory;  // no owner_: the source unmaps it
   arena.outside_ = true;
   return arena;
 }

@@ -23,12 +23,13 @@ std::optional<uint64_t> parse_number(std::string_view text) {
   return value;
 }
 
-// A file that holds one number; "max" and everything else that is not a number is nullopt.
+// Reads a file that holds one number. Returns nullopt for "max" and for everything else that is not
+// a number.
 std::optional<uint64_t> read_number(const std::string& path) {
   return parse_number(read_small_file(path));
 }
 
-// The number that follows `name` at the beginning of a line.
+// Returns the number that follows `name` at the beginning of a line.
 std::optional<uint64_t> read_field(const std::string& path, std::string_view name) {
   std::istringstream file(read_small_file(path));
   for (std::string line; std::getline(file, line);) {
@@ -42,17 +43,17 @@ void consider(AvailableMemory& least, uint64_t bytes, uint64_t total, const std:
   least = {bytes, total, source};
 }
 
-// The files of the two versions of control groups, with one meaning.
+// The names that the files have in the two versions of control groups.
 struct GroupFiles {
   const char* limit;
   const char* usage;
-  const char* cache_field;  // in memory.stat: page cache that can be dropped
+  const char* cache_field;  // field of memory.stat: page cache that can be dropped
 };
 constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                   "total_inactive_file "};
 constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file "};
 
-// The group at mount + path and all above it.
+// Considers the group at mount + path, and all groups above it.
 void consider_groups(AvailableMemory& least, const std::string& root, const std::string& mount,
                      std::string path, const GroupFiles& files) {
   while (true) {
@@ -79,8 +80,8 @@ AvailableMemory available_memory(const std::string& root) {
     const uint64_t total_kib = read_field(meminfo, "MemTotal:").value_or(*kib);
     consider(least, *kib * 1024, total_kib * 1024, "the memory of this machine");
   }
-  // Lines are "number:controllers:/path"; version 2 has no controllers. Inside a container the path
-  // may not be visible: then only the mount's own files count.
+  // A line is "number:controllers:/path". Version 2 names no controllers. Inside a container the
+  // path may not be visible; then only the files in the mount itself count.
   std::istringstream groups(read_small_file(root + "/proc/self/cgroup"));
   std::string line;
   while (std::getline(groups, line)) {

@@ -1,4 +1,5 @@
-// A set of bytes as disjoint ranges [begin, end): what has been reserved of a file.
+// A set of bytes, kept as disjoint ranges [begin, end). An arena notes in it what has been
+// reserved.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +15,7 @@ class ByteRanges {
   uint64_t bytes() const { return bytes_; }
   const std::map<uint64_t, uint64_t>& ranges() const { return ranges_; }  // begin -> end
 
-  // The parts of [begin, end) that are not in the set.
+  // Returns the parts of [begin, end) that are not in the set.
   std::vector<std::pair<uint64_t, uint64_t>> missing(uint64_t begin, uint64_t end) const {
     std::vector<std::pair<uint64_t, uint64_t>> result;
     auto range = ranges_.upper_bound(begin);
@@ -26,7 +27,7 @@ class ByteRanges {
     if (begin < end) result.emplace_back(begin, end);
     return result;
   }
-  // No byte of [begin, end) may be in the set.
+  // Adds [begin, end), of which no byte may be in the set.
   void add(uint64_t begin, uint64_t end) {
     if (begin >= end) return;
     bytes_ += end - begin;

@@ -18,22 +18,23 @@ namespace {
 
 constexpr size_t kTextBytes = 200;
 
-// A writer makes `version` odd, changes the rest and makes it even again. All of it is atomic: a
-// handler may read meanwhile.
+// A writer makes `version` odd, changes the note and makes `version` even again. All members that a
+// handler reads are atomic, because the handler may run in the middle of that.
 struct Note {
   std::atomic<uint64_t> version{0};
-  std::atomic<uint64_t> begin{0}, end{0}, set{0};  // `set`: how many were set before
+  std::atomic<uint64_t> begin{0}, end{0}, set{0};  // `set`: a larger number was set later
   std::array<std::atomic<uint64_t>, kTextBytes / sizeof(uint64_t)> text{};
   bool used = false;
 };
 
 std::array<Note, kFaultNotes> notes;
-std::atomic<size_t> highest{0};  // one above the highest that was ever used
+std::atomic<size_t> highest{0};  // one above the highest index that was ever used
 std::atomic<uint64_t> settings{0};
 std::mutex notes_mutex;
 struct sigaction previous;
 
-// The text of the latest note for the address; false: there is none, or it changes at this moment.
+// Finds the text of the latest note for the address. Returns false if there is none, or if it is
+// being changed at this moment.
 bool find(uint64_t address, char* text, uint64_t* begin) {
   uint64_t latest = 0;
   // This load pairs with the store in add_fault_note(), those below with the stores in
@@ -57,7 +58,7 @@ bool find(uint64_t address, char* text, uint64_t* begin) {
   return latest > 0;
 }
 
-// A text that can be written where nothing may be called but write().
+// A text that can be made and written inside a signal handler, which may call little but write().
 class Line {
  public:
   void text(const char* from) {
@@ -114,7 +115,8 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     return previous.sa_handler(signal);
   struct sigaction once = previous;
   sigaction(signal, &once, nullptr);
-  // sent by somebody; an access faults again when this returns
+  // A signal that a process has sent is raised again. An access faults again by itself when this
+  // handler returns.
   if (info->si_code <= 0) raise(signal);
 }
 
@@ -149,8 +151,8 @@ void set_fault_note(int index, const void* begin, uint64_t bytes, std::string_vi
   Note& note = notes[static_cast<size_t>(index)];
   std::array<uint64_t, kTextBytes / sizeof(uint64_t)> words{};
   std::memcpy(words.data(), text.data(), std::min(text.size(), kTextBytes - 1));
-  // Each of these stores pairs with the load of the same word in find(): who sees a new word sees
-  // afterwards that the version has changed.
+  // Each of these stores pairs with the load of the same word in find(): a reader that has seen a
+  // new word sees afterwards that the version has changed.
   note.version.fetch_add(1, std::memory_order_relaxed);
   for (size_t w = 0; w < words.size(); w++) note.text[w].store(words[w], std::memory_order_release);
   note.begin.store(reinterpret_cast<uint64_t>(begin), std::memory_order_release);

@@ -1,9 +1,11 @@
-// Debug mode: what is to be said when the program touches guarded memory (guarded_view.h). A
-// handler of SIGSEGV, which is there from the first note on, writes one line to the standard error,
-// and goes on to the handler that was there before, or lets the process die as it would have. A
-// program that installs a handler later, without calling the one before, does without the line.
+// Debug mode: notes say what to report if the program touches guarded memory (guarded_view.h). A
+// handler of SIGSEGV, which is installed with the first note, writes one line to the standard
+// error. Then it calls the handler that was installed before, or lets the process die as it would
+// have without it. If the program installs a handler later that does not call the one before, the
+// line is not written.
 //
-// Notes live in a fixed table, which the handler reads without a lock: it may interrupt anything.
+// Notes live in a fixed table, which the handler reads without a lock, because it may interrupt a
+// thread that holds any lock.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,7 +14,7 @@ namespace fsccl {
 
 inline constexpr size_t kFaultNotes = 8192;
 
-// A free place in the table; -1: there is none.
+// Takes a free place in the table and returns its number, or -1 if there is none.
 int add_fault_note();
 // From now on an access to [begin, begin + bytes) is reported as "write to <address>, byte <n> of
 // <text>". If several notes cover one address, the last one counts. A text is cut at 200

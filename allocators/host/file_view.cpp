@@ -27,7 +27,7 @@ Result<FileView> FileView::map(int fd, uint64_t offset, uint64_t bytes, int prot
   view.owner_ = getpid();
   if (madvise(mapped, bytes, MADV_DONTFORK) != 0)
     return fail_errno(errno, "host arena: madvise(MADV_DONTFORK)");
-  madvise(mapped, bytes, MADV_DONTDUMP);  // only keeps core files small: may fail
+  madvise(mapped, bytes, MADV_DONTDUMP);  // may fail: this only keeps core files small
   return view;
 }
 

@@ -1,5 +1,5 @@
-// A further mapping of a range of an arena's file, which ends with this object. Costs address space
-// only. A child of fork() does not have it.
+// A further mapping of a range of an arena's file, which ends with this object. It costs only
+// address space. A child of fork() does not have the mapping.
 #pragma once
 #include <sys/types.h>
 

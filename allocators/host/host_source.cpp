@@ -39,7 +39,8 @@ class HostSource : public EndSource {
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "{} bytes aligned to {} are more than any machine has", request.bytes,
                   request.alignment);
-    // An arena begins at a page at least; what is before the first aligned address stays a hole.
+    // An arena begins at a page or at a multiple of more. The bytes before the first aligned
+    // address get no memory.
     const uint64_t space = std::max<uint64_t>(request.bytes, 1) +
                            (request.alignment > page_bytes() ? request.alignment : 0);
     FSCCL_ASSIGN(HostArena arena, HostArena::create(1, 0, space));

@@ -1,5 +1,6 @@
-// Host memory of the system as a source: each block is an arena of one rank (arena.h), so an
-// anonymous file that exists as a whole, is sealed, and vanishes with whoever maps it last.
+// Host memory of the system as a source. Each block is an arena of one rank (arena.h): an anonymous
+// sealed file whose memory is reserved as a whole, and which vanishes when no process has it mapped
+// or open any more.
 #pragma once
 #include <memory>
 

@@ -12,7 +12,7 @@
 namespace fsccl {
 namespace {
 
-// An entry of /proc/self/pagemap, Documentation/admin-guide/mm/pagemap.rst of Linux.
+// Bits of an entry of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst of Linux).
 constexpr uint64_t kPresent = uint64_t{1} << 63, kSwapped = uint64_t{1} << 62,
                    kOfFile = uint64_t{1} << 61;
 constexpr size_t kEntries = 2048;  // read at once
@@ -42,7 +42,7 @@ uint64_t PrivateView::drop_writes(uint64_t offset, uint64_t bytes) {
     const uint64_t place = (reinterpret_cast<uintptr_t>(base()) + at) / page * sizeof entries[0];
     const ssize_t got = pread(pagemap_.get(), entries.data(), wanted * sizeof entries[0],
                               static_cast<off_t>(place));
-    if (got < static_cast<ssize_t>(wanted * sizeof entries[0])) {  // unknown: all of it, then
+    if (got < static_cast<ssize_t>(wanted * sizeof entries[0])) {  // not known, so all is dropped
       drop(at, end);
       break;
     }

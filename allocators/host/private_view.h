@@ -1,9 +1,9 @@
-// A second, private mapping of a range of an arena's file: whoever writes through it gets a page of
-// its own, and the file, which all ranks of the host map, does not change. Pages that were not
-// written show what the file holds, always. drop_writes() brings a range back to that state.
+// A second, private mapping of a range of an arena's file. A write through it gives this process a
+// page of its own, and does not change the file, which all ranks of the host map. Pages that were
+// not written always show what the file holds. drop_writes() brings a range back to that state.
 //
-// Invariant: outside of a tenancy of a slot its range has no written pages here, else the next
-// tenant's parameters would be hidden behind them.
+// Invariant: while nobody has a slot, no page of its range here is a written one. Otherwise the
+// parameters of the unit that takes the slot next would be hidden behind such a page.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,15 +21,15 @@ class PrivateView {
   static Result<PrivateView> create(int fd, uint64_t offset, uint64_t bytes);
 
   std::byte* base() const { return view_.base(); }
-  // Pages of [offset, offset + bytes) that were written show the file again. The bytes dropped: in
-  // whole pages.
+  // Makes the pages of [offset, offset + bytes) that were written show the file again. Returns the
+  // number of bytes dropped, a multiple of a page.
   uint64_t drop_writes(uint64_t offset, uint64_t bytes);
 
  private:
   PrivateView(FileView view, Fd pagemap) : view_(std::move(view)), pagemap_(std::move(pagemap)) {}
 
   FileView view_;
-  Fd pagemap_;  // pagemap of this process; invalid where there is none
+  Fd pagemap_;  // pagemap of this process; invalid if it cannot be opened
 };
 
 }  // namespace fsccl

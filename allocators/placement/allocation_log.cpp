@@ -18,7 +18,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostCollected = 64u << 10;
-constexpr int64_t kPatienceMs = 100;  // wait for the reader of a FIFO to take something
+constexpr int64_t kPatienceMs = 100;  // time for the reader of a FIFO to read something
 constexpr std::string_view kHead = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 }  // namespace
@@ -40,8 +40,8 @@ Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& pa
   });
   if (!fd.valid()) return refused(why_not_written(errno));
   struct stat file{};
-  // Pools of several ranks may share the file: one writes its head. Only the length of a regular
-  // file tells whether it has one.
+  // Pools of several ranks may share the file, so only the first one writes the head, under the
+  // lock. Only for a regular file does the length tell whether it has a head already.
   if (::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &file) != 0)
     return refused(why_not_written(errno));
   const bool headed = !place.value().in_place && file.st_size > 0;

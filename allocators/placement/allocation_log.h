@@ -2,8 +2,8 @@
 // logging_resource_adaptor, which RMM's tools replay and draw:
 // "Thread,Time,Action,Pointer,Size,Stream", with the time of day to the microsecond, and addresses
 // and streams in hexadecimal. Lines are collected, and many whole lines are written at once. A
-// failed write ends the log with a warning, never the program. The caller must let one thread at a
-// time in.
+// failed write ends the log with a warning, and never ends the program. One thread at a time may
+// use a log.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,8 @@ class AllocationLog {
  public:
   // Appends to an existing file; a new file can be read by its owner alone. Devices, FIFOs with a
   // reader and names of descriptors such as /dev/stdout are written in place; a link to a file is
-  // refused. FSCCL_ERR_CONFIG: the file cannot be opened. `setting` names the source of the path in
-  // errors.
+  // refused. Returns FSCCL_ERR_CONFIG if the file cannot be opened. Errors name `setting` as the
+  // source of the path.
   static Result<std::unique_ptr<AllocationLog>> open(const std::string& path,
                                                      const std::string& setting = "FSCCL_POOL_LOG");
   ~AllocationLog() { flush(); }
@@ -44,7 +44,7 @@ class AllocationLog {
   std::string path_, setting_;
   Fd fd_;
   std::string lines_;
-  int64_t second_ = -1;  // second whose time of day is in clock_
+  int64_t second_ = -1;  // the second whose time of day is in clock_
   std::string clock_;
 };
 

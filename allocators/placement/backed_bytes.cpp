@@ -5,7 +5,7 @@
 namespace fsccl {
 namespace {
 
-// one part in so many above what is needed may exist before anything is given back
+// The bytes that exist may exceed the needed ones by one part in kMargin before any are given back.
 constexpr uint64_t kMargin = 32;
 
 // Returns the ranges from `from` on that exist and belong to no slot, by address.

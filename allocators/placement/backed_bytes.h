@@ -1,12 +1,13 @@
-// The bytes of a part that exist as memory. Offsets alone cannot keep an unknown step near its
-// bound: slots that were placed before the step left its plan stay, free bytes lie in pieces, and a
-// slot that fits none of them goes above. Free pieces are then given back to the system, so that
-// the bytes that exist are the live or planned ones and a little more, and only the range of
-// addresses grows. When the step is known, at a step boundary, the plan's bytes exist again as a
-// whole, and nothing is given back or made any more.
+// Decides which bytes of a part of a pool exist as memory. A good choice of offsets alone cannot
+// keep the memory of an unknown step near its bound: slots that were placed before the step left
+// its plan stay where they are, the free bytes lie in pieces, and a slot that fits into none of the
+// pieces must lie above all others. In such a step free pieces are given back to the system. Then
+// hardly more bytes exist than are live or planned, and only the range of addresses grows. Once the
+// step is known, at a step boundary, the bytes of the plan exist again as a whole, and nothing more
+// is given back or made.
 //
-// The result is a pure function of the history of slots, like their offsets, so it is the same on
-// all ranks. The owner of the memory carries it out.
+// The decisions are a pure function of the history of slots, as offsets are, so they are the same
+// on all ranks. The owner of the memory carries them out.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -23,20 +24,20 @@ class BackedBytes {
   using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // [begin, end)
   struct Change {
     Ranges given_back, made;
-    // position that every rank must have released before bytes are given back
+    // The position up to which every rank must have released before the bytes are given back.
     uint64_t released = 0;
     bool empty() const { return given_back.empty() && made.empty(); }
   };
 
-  // Memory above all other is made up to a multiple of `unit`. Up to `unit` bytes more than needed
-  // may exist before place() gives any back.
+  // Memory above all other memory is made up to a multiple of `unit`. Up to `unit` bytes more than
+  // are needed may exist before place() gives any back.
   explicit BackedBytes(uint64_t unit) : unit_(unit) {}
 
   uint64_t bytes() const { return backed_.bytes(); }
   uint64_t reach() const {
     return backed_.ranges().empty() ? 0 : backed_.ranges().rbegin()->second;
   }
-  uint64_t whole() const { return whole_; }  // all bytes below exist
+  uint64_t whole() const { return whole_; }  // all bytes below this exist
 
   // Returns the change after which the bytes [begin, end) of a slot exist. If more bytes would then
   // exist than are live or planned, plus a margin, or more than `most`, the change also gives back

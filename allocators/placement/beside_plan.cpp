@@ -1,5 +1,5 @@
-// The collective region places the requests of a step that leaves its plan near the plan, so that
-// most later requests find their place free and the pool hardly grows.
+// How the collective region places the requests of a step that has left its plan: near the plan, so
+// that most later requests find their planned places free, and the pool hardly grows.
 #include <algorithm>
 #include <utility>
 
@@ -8,16 +8,18 @@
 namespace fsccl {
 namespace {
 
-// A slot may lie one part in so many above what was needed, if it would be in the plan's way below.
+// A slot that would be in the plan's way may lie above what was needed so far, by one part in
+// kPlanMargin at most.
 constexpr uint64_t kPlanMargin = 32;
-constexpr uint64_t kStableWeight = 8;  // how much worse it is to push a stable key from its place
-constexpr size_t kMostExpected = 256;  // slots to come that are looked at
+constexpr uint64_t kStableWeight = 8;  // harm of taking a stable key's place
+constexpr size_t kMostExpected = 256;  // expected slots that are looked at
 
 }  // namespace
 
-// Places a request of a deviating step near the plan: at the offset that the plan has for the same
-// occurrence of the key, if that is free and large enough. Else it lies where it is in the way of
-// least that the plan has still to place, within a margin above what was needed so far.
+// Places a request of a deviating step: at the offset that the plan has for the same occurrence of
+// the key, if that place is free and large enough, and otherwise where the request is least in the
+// way of the slots that the plan has yet to place. That may be a little above the bytes that were
+// needed so far (kPlanMargin).
 std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) {
   const StepSchedule& step = known_.plan().steps[current_];
   std::optional<uint64_t> planned;
@@ -83,7 +85,7 @@ std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event,
   return expected;
 }
 
-// Marks that the step leaves its plan here. Everything before this event went by the plan.
+// Notes that the step leaves its plan here, and records its events so far, which were the plan's.
 void CollectiveRegion::deviate() {
   following_ = false;
   events_.clear();

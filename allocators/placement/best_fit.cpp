@@ -10,7 +10,7 @@ BestFit::BestFit(const PackingProblem& problem) : problem_(problem), items_(prob
   make_orders();
 }
 
-// Places the items in this order; pinned ones have their places from the beginning.
+// Places the items in this order. Pinned items have their places from the beginning.
 Packing BestFit::pack(const std::vector<uint32_t>& order, Fit fit, int64_t& effort) {
   Packing packing;
   packing.offset.assign(items_.size(), SlotRequest::kAnywhere);

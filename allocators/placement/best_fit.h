@@ -1,6 +1,6 @@
-// Packs by best fit: items one by one, each in the best gap among the placed items that it meets.
-// It tries several orders of the items, until the target is reached or the effort is spent, which
-// is counted in neighbours looked at.
+// Packs by best fit. Items are placed one by one, each in the best gap between the placed items
+// that it must not overlap. Several orders of the items are tried, until the target is reached or
+// the effort is spent. The effort is counted in neighbours looked at.
 #pragma once
 #include "allocators/placement/slot_conflicts.h"
 

@@ -26,7 +26,7 @@ struct Block {
   uint64_t bytes = 0;            // requested bytes
   uint64_t begin = 0, end = 0;   // range of the region that it takes
   uint64_t data = 0;             // offset of `address` in the region
-  uint64_t call = 0;             // call that made it: calls for blocks are numbered from 1
+  uint64_t call = 0;             // the call that made it; calls for blocks are numbered from 1
   bool import = false;           // the caller's own memory, which has no red zones
 };
 // "block of 8 bytes at 0x40 (made by call 3)"
@@ -34,20 +34,21 @@ std::string block_text(const Block& block);
 
 class BlockWatch {
  public:
-  // blocks that were freed last, for the text of an error
+  // The number of blocks freed last that are remembered, for the texts of errors.
   static constexpr size_t kRemembered = 1024;
   static constexpr uint64_t kPlaces = 4;
-  static constexpr uint64_t kZone = 64;  // at least, behind a block; before it is its alignment
+  // A red zone has at least this many bytes behind a block, and before it at least its alignment.
+  static constexpr uint64_t kZone = 64;
 
-  // `memory`: the first byte of the region's memory.
+  // `memory` is the first byte of the region's memory.
   explicit BlockWatch(std::byte* memory) : memory_(memory) {}
 
   static uint64_t room(uint64_t bytes, uint64_t alignment);  // bytes that a block takes
   // Checks that [begin, end) was not written since it was freed, before it is given out again, and
   // forgets what was freed there.
   Status reuse(uint64_t begin, uint64_t end);
-  uint64_t place(uint64_t begin, uint64_t alignment) const;  // where a block in these bytes begins
-  void given(const Block& block);                            // fills its zones and the block itself
+  uint64_t place(uint64_t begin, uint64_t alignment) const;  // offset of the block in these bytes
+  void given(const Block& block);                            // fills its zones and itself
   Status intact(const Block& block);                         // checks its red zones
   void freed(const Block& block, uint64_t call);
   // Checks all free bytes from this offset on, as reuse() does.

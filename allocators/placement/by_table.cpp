@@ -1,9 +1,9 @@
-// The collective region while steps go by tables (step_table.h), one for each known step. The
-// The collective region while steps go by tables (step_table.h), one for each known step. The
-// region goes from one table to another where steps part, enters a table when a step has left
-// everything as it found it, and leaves it when an event deviates. While a table is active, the
-// search structures are as at a step boundary. It does not matter which, since each step by a table
-// ends as it began.
+// The part of the collective region that serves steps from tables (step_table.h). Each known step
+// may have a table. The region enters a table when a step has left everything as it found it,
+// changes to the table of another known step where the two steps part, and leaves the table when an
+// event deviates. While a table is active, the search structures (region_, order_, cooling_, held_)
+// stay as they were at a step boundary. It does not matter at which one, since each step that goes
+// by a table ends as it began.
 #include <algorithm>
 
 #include "allocators/placement/collective_region.h"
@@ -11,9 +11,9 @@
 
 namespace fsccl {
 
-// Notes what the step before gave back in this row and in later ones, if that step went by the
-// active table. The give-backs of the present step in earlier rows have higher positions, so they
-// are noted afterwards.
+// Notes in given_back_ what the step before gave back in this row and in later ones, if that step
+// went by the active table. The give-backs of the present step, in earlier rows, have higher
+// positions, so the caller notes them afterwards.
 void CollectiveRegion::note_table_before(size_t row) {
   if (!std::exchange(table_before_, false)) return;
   for (; row < table_.size(); ++row) note_row(row);
@@ -25,7 +25,8 @@ void CollectiveRegion::note_row(size_t row) {
     given_back_.set(at.offset, at.offset + at.event.bytes, positions_[row]);
 }
 
-// Goes on with the table of known step `step`, whose first events are those of the present step.
+// Goes on with the table of the known step `step`, whose first events are those of the present step
+// so far.
 void CollectiveRegion::change_table(size_t step) {
   note_table_before(next_);
   std::swap(table_, tables_[current_]);
@@ -51,7 +52,8 @@ bool CollectiveRegion::goes_by_another_table(const Event& event) {
   return true;
 }
 
-// Ends the step if it is complete by the table of a known step. Returns false if it is not.
+// Ends the step, if its events are exactly those of a known step with a table. Returns false
+// otherwise.
 bool CollectiveRegion::end_table_step() {
   const std::optional<size_t> step =
       next_ == table_.size() ? current_ : known_.plan().ends(current_, next_);
@@ -67,8 +69,9 @@ bool CollectiveRegion::end_table_step() {
   return true;
 }
 
-// Enters the table of the step that has just gone by the plan, if it began and ended in the same
-// state, for then it does so each time. All tables are for steps that begin in one state.
+// Enters the table of the step that has just gone by the plan, if the step began and ended in the
+// same state, because it will then do so each time. All tables are for steps that begin in this one
+// state.
 void CollectiveRegion::enter_table() {
   uint64_t held = 0;
   for (const auto& [key, slot] : held_)
@@ -81,7 +84,7 @@ void CollectiveRegion::enter_table() {
   }
   if (table_state_ != state || (tables_[current_].empty() && !as_before_)) return;
   if (tables_[current_].empty()) {
-    StepTable table;  // is stored only when it is whole, as build() may run out of memory
+    StepTable table;  // stored only when it is complete: build() may run out of memory
     table.build(known_.plan().steps[current_], held_, most_events_);
     positions_.resize(std::max(positions_.size(), most_events_ + table.early().size()));
     tables_[current_] = std::move(table);

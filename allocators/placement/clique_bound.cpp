@@ -5,7 +5,7 @@
 namespace fsccl {
 namespace {
 
-// items; their sets of neighbours take 32 MiB
+// The most items for which cliques are widened. Their sets of neighbours take 32 MiB.
 constexpr size_t kMostWidened = 16384;
 constexpr int64_t kWidenEffort = int64_t{1} << 26;  // words and items looked at; about 50 ms
 

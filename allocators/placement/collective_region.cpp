@@ -224,7 +224,7 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
                 events.size(), kMostEvents);
   leave_table();
   std::vector<Event> rounded;
-  std::unordered_map<uint64_t, bool> taken;  // by the schedule itself
+  std::unordered_map<uint64_t, bool> taken;  // key -> whether the schedule holds it
   for (size_t i = 0; i < events.size(); ++i) {
     Event event = events[i];
     FSCCL_TRY(check_stream(event.stream, streams_));
@@ -272,7 +272,7 @@ void CollectiveRegion::end_step() {
   if (!by_table) leave_table();
   mix(kEndOfStep);
   if (by_table) return;
-  // a step without events says nothing about the next ones
+  // A step without events tells nothing about the next steps, and changes nothing.
   if (std::exchange(step_events_, 0) == 0) return;
   end_streams_step();
   const std::optional<size_t> ended =
@@ -288,7 +288,7 @@ void CollectiveRegion::end_step() {
       begin_plan();
     return;
   }
-  if (following_) deviate();  // it ended early
+  if (following_) deviate();  // the step ended before its plan did
   following_ = !known_.empty();
   if (sparse_ && following_) most_extent_ = std::max(plan_bytes(), region_.top());
   next_ = 0;
@@ -300,11 +300,11 @@ void CollectiveRegion::end_step() {
   reached_ = 0;
 }
 
-// Notes whether the step has left the streams, and the bytes that they may still use, as the step
-// before did.
+// Notes in as_before_ whether this step has left the streams, and the bytes that work on them may
+// still use, in the same state as the step before.
 void CollectiveRegion::end_streams_step() {
   const StreamClock known = order_.known_to_all();
-  cooling_.open(region_, known, 0, 0);  // bytes whose uses are known to be over are free
+  cooling_.open(region_, known, 0, 0);  // frees bytes whose uses are known to be over
   cooling_.close(region_, known, 0, 0);
   cooling_.end_step();
   std::vector<uint64_t> differences;

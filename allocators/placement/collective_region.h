@@ -1,26 +1,29 @@
-// Slots of units: placement that is equal on every rank because it is a pure function of the
-// history of collective memory events (take and give back, in the order of the program), never of
-// what happened to complete first. One object per pool for the host-shared slots and one for the
-// per-rank slots (gradients, private parameters).
+// Places the slots of units at offsets that are the same on every rank. They are the same because
+// they are a pure function of the history of collective memory events (take and give back, in the
+// order of the program), and do not depend on what happens to complete first. A pool has one region
+// for the slots that the ranks of a host share, and one for the slots of each rank (gradients,
+// private parameters).
 //
-// It records the events of the first step, plans them (planner.h), and from then on serves each
-// event from the plan by position; a step that goes by its plan is served from a table
-// (step_table.h). A request that deviates is served beside the plan from what is free, and counted;
-// the step is then learned: several steps are known at once and planned together (known_steps.h),
-// and each event is followed in one that has gone like this step so far. Positions in the history
-// are numbers that grow by one at each event; the hash of the whole history goes into the
+// A region records the events of the first step and plans them (planner.h). From then on it looks
+// up the answer to each event in the plan, by the event's number in the step. A step that repeats
+// exactly is served from a table (step_table.h). A request that the plan does not have is placed
+// beside the plan in free bytes, and counted as a miss; the region then learns the whole step. It
+// knows several steps at once, which are planned together (known_steps.h), and follows a known step
+// whose first events are those of the present step so far. Positions in the history are numbers
+// that the caller gives, which grow with the events. The hash of the whole history goes into the
 // fingerprints of operations.
 //
-// Stable keys (a unit's parameters) have one offset in every occurrence in all known steps: from
-// the first step on when it was declared, else from the second step on. In the recorded step, and
-// in a step that deviates, a stable key gets its last offset when that is free; when it is not, the
-// grant says `moved`. (To promise more there would take memory for the whole model in the first
-// step.) A new plan moves slots at a step boundary only, and none that is held across it.
+// A stable key (of a unit's parameters) has one offset in all its occurrences in all known steps:
+// from the first step on if that step was declared, and else from the second one on. In a step that
+// is recorded or deviates, a stable key gets its last offset if that is free; if it is not, the
+// grant says `moved`. (To promise more would take memory for the whole model in the first step.) A
+// new plan moves slots only at a step boundary, and never a slot that is held across it.
 //
-// Where several streams use slots, the region is told which (use) and what orders them (record,
-// wait); that is part of the step. Bytes go from one slot to the next without a wait of the
-// region's own wherever there is a choice: on the planned path always, unless the step before went
-// another way.
+// If several streams use slots, the caller reports which stream uses a slot (use()), and what
+// orders the streams (record(), wait()). These events are part of the step. Where there is a
+// choice, a slot gets bytes whose earlier uses are already ordered before it, so that its stream
+// has to wait for no other one. In a step that follows its plan this is always so, unless the step
+// before went another way.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -43,30 +46,30 @@ namespace fsccl {
 
 struct SlotGrant {
   uint64_t offset = 0;
-  // history position at which the last previous user of any of these bytes gave them back (0: never
-  // used)
+  // The position in the history at which any of these bytes were last given back. 0: they were
+  // never used.
   uint64_t release_position = 0;
-  bool moved = false;  // a stable key whose previous occurrence had another offset
-  // streams, a bit each, that the slot's stream must be made to wait for first: no edge orders it
-  // behind them
+  bool moved = false;  // the previous occurrence of this stable key had another offset
+  // The streams, a bit each, that the slot's stream must be made to wait for before it uses the
+  // slot, because no event orders it behind their work on these bytes.
   uint32_t waits = 0;
 };
 
 class CollectiveRegion {
  public:
   using Event = StepEvent;
-  // alignment of every offset; sizes are rounded up to it
+  // The alignment of every offset. Sizes are rounded up to it.
   static constexpr uint64_t kAlignment = StepTable::kAlignment;
-  // events of a step; a longer step is not planned
+  // The most events of a step that is planned.
   static constexpr size_t kMostEvents = size_t{1} << 18;
 
   CollectiveRegion(uint64_t capacity, bool record, uint32_t streams = 1);
   CollectiveRegion(const CollectiveRegion&) = default;
   CollectiveRegion& operator=(const CollectiveRegion&) = default;
 
-  // `key`: who asks (unit and role), stable over steps; a key holds at most one slot. `stable`: one
-  // offset in every occurrence (parameters). `position`: the event's place in the pool's history,
-  // above 0, given by the caller (one counter for all regions of a pool).
+  // `key` stands for a unit and a role, and means the same in all steps. A key holds at most one
+  // slot. `stable` asks for one offset in all occurrences of the key (parameters). `position` is
+  // the event's position in the history, above 0; a pool has one counter for all its regions.
   Result<SlotGrant> take(uint64_t key, uint64_t bytes, bool stable, uint64_t position,
                          uint32_t stream = 0) {
     if (const StepTable::Row* row = take_by_table(key, bytes, stable, stream)) [[likely]]
@@ -78,7 +81,8 @@ class CollectiveRegion {
       return success();
     return give_back_off_table(key, position);
   }
-  // These do the same while the step goes by its table; else they do nothing and return null.
+  // These do the same if the step goes by a table and this event is the table's next one. Otherwise
+  // they do nothing and return null.
   const StepTable::Row* take_by_table(uint64_t key, uint64_t bytes, bool stable,
                                       uint32_t stream = 0) {
     if (next_ >= table_.size()) [[unlikely]]
@@ -101,17 +105,17 @@ class CollectiveRegion {
     positions_[next_++] = position;
     return &row;
   }
-  // use(): work that touches the slot is put on the stream (take() says so for its own stream). An
-  // event between streams is a number that means the same in every step, such as one for each unit
-  // and purpose; recording it again replaces it.
+  // use() says that work that touches the slot is put on the stream; take() says so for its own
+  // stream. For record() and wait(), an event between streams is a number that means the same in
+  // every step, such as one for each unit and purpose. Recording it again replaces it.
   Status use(uint64_t key, uint32_t stream) { return order(StepOp::kUse, key, stream); }
   Status record(uint64_t event, uint32_t stream) { return order(StepOp::kRecord, event, stream); }
   Status wait(uint64_t event, uint32_t stream) { return order(StepOp::kWait, event, stream); }
-  bool holds(uint64_t key) const;  // by search
+  bool holds(uint64_t key) const;  // looks through the step's events
 
-  // Makes a declared schedule one more known step; a new step begins. It is called between steps.
-  // Slots that are held now are taken as kept across steps, and an event that takes one of them
-  // again has no effect. A schedule without events teaches nothing.
+  // Adds a declared schedule to the known steps, and begins a new step. It is called between steps.
+  // The plan assumes that slots that are held now are kept across steps, and ignores an event of
+  // the schedule that takes one of them. A schedule without events adds nothing.
   Status declare(const std::vector<Event>& events);
   void end_step();  // step boundary
 
@@ -121,9 +125,9 @@ class CollectiveRegion {
     capacity_ = plan_capacity_ = addresses_ = bytes;
     region_.set_capacity(bytes);
   }
-  // The same where free bytes can be given back (backed_bytes.h): slots of at most `bytes` bytes at
-  // once lie in a larger range of addresses, and plans have at most `plan` bytes. Then the extent
-  // is the plan's again at every step boundary.
+  // The same for memory whose free bytes can be given back (backed_bytes.h). At most `bytes` bytes
+  // of slots are live at once, but they may lie anywhere in `addresses` bytes. Plans have at most
+  // `plan` bytes. The extent becomes the plan's again at every step boundary.
   void set_capacity(uint64_t bytes, uint64_t plan, uint64_t addresses) {
     capacity_ = bytes;
     plan_capacity_ = plan;
@@ -131,12 +135,13 @@ class CollectiveRegion {
     sparse_ = true;
     region_.set_capacity(addresses_);
   }
-  // Bytes from 0 that must exist: max over plan and use since the plan was made. A new plan may
-  // need less than the one before, or than the step that was recorded for it: at a step boundary
-  // the extent may fall, and give_up() says that what is above is gone.
+  // Returns how many bytes, from offset 0 on, must exist: the most that the plan needs, or that
+  // slots have needed since the plan was made. The extent may fall at a step boundary, because a
+  // new plan may need less than the one before, or than the step from which it was made. An owner
+  // that then frees memory above the extent says so by give_up().
   uint64_t extent() const { return most_extent_; }
-  // Bytes from 0 that should exist as a whole: the plan's, or without one all that were ever in
-  // use.
+  // Returns how many bytes, from offset 0 on, should exist as a whole: those of the plan, or,
+  // without a plan, all that were ever in use.
   uint64_t whole_extent() const { return known_.empty() ? most_extent_ : plan_bytes(); }
   void give_up(uint64_t from, uint64_t position) { give_up(from, UINT64_MAX, position); }
   void give_up(uint64_t from, uint64_t to, uint64_t position) {
@@ -159,13 +164,13 @@ class CollectiveRegion {
   // most bytes that may not overlap
   uint64_t plan_clique_bound() const { return known_.plan().clique_bound; }
   size_t known_steps() const { return known_.plan().steps.size(); }
-  // takes served from the plan
+  // Takes that got the offset of the plan.
   uint64_t hits() const { return hits_ + (table_.empty() ? 0 : table_.takes_before(next_)); }
-  // takes served beside it (none while there is no plan)
+  // Takes that got another offset while there was a plan.
   uint64_t misses() const { return misses_; }
-  // waits of one stream for another that grants asked for
+  // Waits of one stream for another that grants have asked for.
   uint64_t added_waits() const { return added_waits_; }
-  bool by_table() const { return !table_.empty(); }  // the step is served from the table so far
+  bool by_table() const { return !table_.empty(); }  // the step has gone by its table so far
   uint64_t hash() const {                            // hash of the history
     return table_.empty() || next_ == 0
                ? hash_
@@ -222,33 +227,37 @@ class CollectiveRegion {
 
   KnownSteps known_;
   bool following_ = false;  // every event of this step was as planned
-  // the known step that this step has followed so far, or followed until it deviated
+  // The known step that this step follows, or followed until it deviated.
   size_t current_ = 0;
-  size_t next_ = 0;       // the plan's event that is expected next, while following
-  uint32_t reached_ = 0;  // in the plan, by this step's takes, while not following
+  size_t next_ = 0;       // while following: the number of the plan's next event
+  uint32_t reached_ = 0;  // while not following: the plan's furthest event that a take matched
   uint64_t most_extent_ = 0;
   size_t most_events_ = 0;  // most events of a known step
-  // positions of this step's events while following it; later positions of early takes of tables
+  // While following: the position of each give-back of this step, by its number. Behind these, for
+  // a table, are the positions of its early takes (StepTable::Early).
   std::vector<uint64_t> positions_;
-  // between the streams, at the last step boundary
+  // The state of the streams and of cooling slots at the last step boundary, in a form that is
+  // equal for equal states.
   std::vector<uint64_t> differences_;
-  // they were the same at the one before, and no wait was added
+  // True if they were the same at the boundary before, and the step in between added no wait.
   bool as_before_ = false;
-  // the active one; while it is not empty, what lies above is as it was
+  // The active table, or an empty one. While a table is active, the search structures are as at a
+  // step boundary (by_table.cpp).
   StepTable table_;
-  // tables of the known steps; the active step has none
+  // The tables of the known steps. The place of the active one is empty.
   std::vector<StepTable> tables_;
-  // in which the steps of all tables begin and end
+  // The state in which the steps of all tables begin and end.
   std::vector<uint64_t> table_state_;
-  // the step before went by the active table, and is not noted yet
+  // True if the step before went by the active table, and its give-backs are not in given_back_
+  // yet.
   bool table_before_ = false;
-  // takes of each key in this step, when not following
+  // The number of takes of each key in this step, while it is not followed.
   std::unordered_map<uint64_t, uint32_t> occurrence_;
-  // events of this step while it is recorded and not followed
+  // The events of this step, for learning it, while it is not followed.
   std::vector<Event> events_;
 
-  uint64_t step_events_ = 0;                           // since the last step boundary
-  uint64_t added_waits_ = 0, added_waits_before_ = 0;  // before: at the last step boundary
+  uint64_t step_events_ = 0;                           // events since the last step boundary
+  uint64_t added_waits_ = 0, added_waits_before_ = 0;  // in all, now and at the last boundary
   uint64_t live_ = 0, peak_ = 0, hits_ = 0, misses_ = 0, hash_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// Slots that were given back while work on them may still run. Only a stream that is ordered behind
-// that work may have their bytes, so they stay in use in the region until every stream is ordered
-// behind it. The caller that takes a slot opens the bytes that its stream may have, places the
-// slot, and closes again.
+// Cooling slots were given back while work on them may still run. Only a stream that is ordered
+// behind that work may get their bytes. Therefore the region keeps these bytes as used until every
+// stream is ordered behind the work. To take a slot, the caller frees the bytes that the slot's
+// stream may get by open(), places the slot, and takes the other bytes again by close().
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,12 +17,13 @@ class CoolingSlots {
   void add(uint64_t begin, uint64_t end, const StreamClock& done) {
     slots_.push_back({begin, end, done});
   }
-  // Frees in the region the slots whose work these clocks cover, those that touch [begin, end), and
-  // those that have cooled for more than a step, because nothing will order their work any more.
+  // Frees in the region the bytes of the slots whose work `known` covers, of those that touch
+  // [begin, end), and of those that have cooled for more than a step, because nothing is going to
+  // order their work any more.
   void open(Region& region, const StreamClock& known, uint64_t begin, uint64_t end);
-  // The caller has taken [begin, end). Takes the rest of what open() freed in the region again,
-  // except slots behind whose work all streams are ordered. Returns the work that may still run on
-  // the bytes of [begin, end).
+  // To be called when the caller has taken [begin, end). Takes in the region again what open() has
+  // freed, except [begin, end) and the slots behind whose work all streams are ordered. Returns the
+  // work that may still run on bytes of [begin, end).
   StreamClock close(Region& region, const StreamClock& known_to_all, uint64_t begin, uint64_t end);
   bool touches(uint64_t begin, uint64_t end) const;
   void end_step();
@@ -32,7 +33,7 @@ class CoolingSlots {
   struct Slot {
     uint64_t begin, end;
     StreamClock done;
-    int steps = 0;  // steps that have ended since
+    int steps = 0;  // steps that have ended since it was given back
   };
   std::vector<Slot> slots_, open_;
 };

@@ -5,7 +5,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int kStages = 8;        // each may spend so much of the effort, if it does not succeed
+constexpr int kStages = 8;        // a failed attempt spends at most 1 / kStages of the effort
 constexpr uint64_t kNear = 1024;  // two limits that differ by one part in so many are alike
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Makes a packing smaller by eviction. The limit is set below the size of the packing, and each
 // item that sticks out is placed again, the largest first: in the tightest gap among the items that
-// it meets. If there is no gap, the item takes the place whose holders were least often without a
-// gap, and evicts them (after Nagata and Braysy, 2009, who empty vehicles so). When all items have
-// a place, the limit is lowered again. So the good parts of a packing stay, while best fit begins
-// anew for each order.
+// it meets. If there is no gap, the item takes the place whose holders have least often been
+// without a gap, and evicts them (after Nagata and Braysy, 2009, who reduce the number of vehicles
+// of a route plan in this way). When all items have a place, the limit is lowered again. In this
+// way the good parts of a packing stay, whereas best fit begins anew for each order.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -42,10 +42,10 @@ class Eviction {
   const PackingProblem& problem_;
   const std::vector<PackingItem>& items_;
   std::vector<uint64_t> offset_;
-  std::vector<uint64_t> missed_;   // per item: how often it had no gap, and one more
-  std::vector<uint32_t> waiting_;  // items without a place: a heap, the largest first
-  std::vector<Busy> busy_;         // places that the placed item meets, ascending
-  std::minstd_rand random_;        // the same on every rank
+  std::vector<uint64_t> missed_;   // per item: 1 plus how often it had no gap
+  std::vector<uint32_t> waiting_;  // items without a place, as a heap with the largest on top
+  std::vector<Busy> busy_;         // the placed items that the present one meets, by offset
+  std::minstd_rand random_;        // gives the same numbers on every rank
 };
 
 }  // namespace fsccl

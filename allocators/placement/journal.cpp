@@ -262,7 +262,8 @@ void Journal::count(Use& use, LiveSlot& slot, uint64_t events) const {
   slot.counted = events;
 }
 
-// Counts all slots of the use. The program calls this, which alone writes the words of slots.
+// Counts all slots of the use. Only the program's thread, which alone writes the words of slots,
+// may call this.
 void Journal::count(Use& use) const {
   for (Slot* slot : use.slots)
     for (LiveSlot& live : slot->live) count(use, live, live.events.load(std::memory_order_relaxed));
@@ -270,8 +271,9 @@ void Journal::count(Use& use) const {
 
 // Counts all slots as of one moment; any thread may call this. The words of slots only grow, and
 // one event changes one of them. If no word has changed between two looks, all of them had these
-// values at one moment, and whoever sees a word sees everything that the program did before. The
-// program takes the lock from now on, so it is at most in the middle of one event.
+// values at one moment, and a reader that sees a word sees everything that the program did before
+// it wrote the word. The program takes the lock from now on, so it can at most be in the middle of
+// one event.
 std::vector<LiveMemory> Journal::count_all() const {
   struct Seen {
     uint64_t events = ~uint64_t{0}, address = 0;

@@ -35,14 +35,14 @@ const char* name_of(UseKind kind);
 
 struct MemoryUse {
   UseKind kind{};
-  std::string unit;  // empty: no unit's
+  std::string unit;  // empty: of no unit
   uint64_t stream = 0;
   uint64_t live = 0, peak = 0;  // bytes
   uint64_t allocations = 0, frees = 0;
-  uint64_t allocated = 0;  // bytes, in all
+  uint64_t allocated = 0;  // bytes of all allocations
 };
 
-// parts of a pool: shared slots, own slots, blocks
+// A pool has three parts: shared slots, own slots, and blocks.
 inline constexpr size_t kPoolParts = 3, kSlotParts = 2;
 
 enum class JournalAction : uint8_t { kTaken, kGivenBack, kRefused, kGrown, kReleased, kStep };
@@ -59,7 +59,7 @@ struct LiveMemory {
   uint32_t use = 0;
 };
 struct PoolPart {
-  uint64_t address = 0, bytes = 0;  // from its beginning to the last that exist
+  uint64_t address = 0, bytes = 0;  // `bytes` up to the last byte that exists
 };
 
 // The whole journal at one moment.
@@ -80,7 +80,7 @@ class Journal {
     uint64_t stream = 0;
   };
 
-  // `history`: how many events are kept. `log_path`: empty for none.
+  // `history` is the number of events that are kept. An empty `log_path` means no log.
   static Result<std::unique_ptr<Journal>> open(size_t history, const std::string& log_path);
 
   class Slot;
@@ -94,8 +94,8 @@ class Journal {
   void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
   void slot_given_back(Slot& slot, size_t part);
   void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
-  // The same for a step that repeats, and so holds nothing that was not held at once before.
-  // `live`: bytes of slots in that part after this event.
+  // The same for a step that repeats another one, and so holds at once nothing that was not held at
+  // once before. `live` has the bytes of slots in that part after this event.
   void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes,
                         uint64_t requested, uint64_t live);
   void slot_given_back_again(Slot& slot, size_t part, uint64_t live);
@@ -124,7 +124,7 @@ class Journal {
   // A slot of a key in one part. The program writes the atomic members without the lock, `events`
   // last.
   struct LiveSlot {
-    std::atomic<uint64_t> events{0};  // how often it was taken and given back: odd while it is held
+    std::atomic<uint64_t> events{0};  // takes and give-backs together: odd while it is held
     std::atomic<uint64_t> address{0};
     uint64_t bytes = 0, requested = 0;
     uint64_t counted = 0;  // events that the use's figures include
@@ -184,7 +184,7 @@ class Journal {
     using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
     bool operator()(const Key& a, const Key& b) const { return a < b; }
   };
-  // true: a use of slots
+  // The first member of a key is true for a use of slots.
   std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;
   mutable std::unordered_map<uint64_t, Slot> slots_;
   NodeMemory nodes_;
@@ -205,7 +205,7 @@ inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address,
   const uint32_t asked = asked_.load(std::memory_order_relaxed);
   if (asked >= kLock || of.requested != requested || !of.alone) [[unlikely]]
     return slot_taken(slot, part, address, bytes, requested);
-  // The two stores pair with the loads of whoever looks at all slots (journal.cpp).
+  // These two stores pair with the loads in count_all().
   of.address.store(address, std::memory_order_release);
   of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   slots_live_[part].store(live, std::memory_order_relaxed);
@@ -217,7 +217,7 @@ inline void Journal::slot_given_back_again(Slot& slot, size_t part, uint64_t liv
   LiveSlot& of = slot.live[part];
   if (asked_.load(std::memory_order_relaxed) >= kLock) [[unlikely]]
     return slot_given_back(slot, part);
-  // This store pairs with the load of whoever looks at all slots (journal.cpp).
+  // This store pairs with the load of `events` in count_all().
   of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   slots_live_[part].store(live, std::memory_order_relaxed);
 }

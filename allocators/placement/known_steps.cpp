@@ -9,7 +9,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostStrangers = 32;
-// events of a time line that holds every pair of steps
+// The most events of a time line that holds every pair of steps.
 constexpr size_t kMostLineEvents = size_t{1} << 19;
 
 uint64_t digest_of(const std::vector<StepEvent>& events) {

@@ -1,8 +1,9 @@
-// The steps that a pool knows, at most eight, and one plan for all of them (JointPlan): a training
-// step, one that accumulates, an evaluation, a shorter last batch. A known step was declared, or
-// came once. When all places are taken, the step that did not come for longest makes room. A step
-// that was not declared then gets a place only if it has come before not long ago, so that steps
-// that never repeat do not each cost a plan. Everything is a pure function of the calls.
+// The steps that a pool knows, at most eight, and one plan for all of them (JointPlan): for example
+// a training step, a step that only accumulates gradients, an evaluation, and the step of a shorter
+// last batch. A known step was declared, or has come once. When all places are taken, the step that
+// has not come for longest makes room. A step that was not declared gets a place then only if it
+// has come once before, not long ago, so that steps that never repeat do not each cost a plan.
+// Everything here is a pure function of the calls.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +24,9 @@ class KnownSteps {
   // the last 32 that came without getting one.
   bool worth_learning(const std::vector<StepEvent>& events);
   // Learns a step, which counts as the one that came last, and plans all known steps together.
-  // Steps that did not come for longest are forgotten until the plan has at most `most_bytes`.
-  // Returns false and keeps the old plan if a plan of this step alone is larger. `held`: the slots
-  // that are held between steps.
+  // Until the plan has at most `most_bytes` bytes, the steps that have not come for longest are
+  // forgotten. Returns false and keeps the old plan if even a plan of this step alone is larger.
+  // `held` has the slots that are held between steps.
   bool learn(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment,
              uint64_t most_bytes);
   // Plans the known steps again, because other slots are held between steps than before.
@@ -41,7 +42,7 @@ class KnownSteps {
   std::vector<Step> steps() const;
 
   JointPlan plan_;
-  std::vector<uint64_t> came_;  // per step of the plan
+  std::vector<uint64_t> came_;  // per step of the plan, when it came last
   uint64_t now_ = 0;
   std::vector<uint64_t> strangers_;  // digests of steps that came without a place, the latest last
 };

@@ -29,7 +29,7 @@ std::vector<Gap> gaps_of(const Region& region, uint64_t bytes, uint64_t limit) {
 std::optional<uint64_t> least_harm(const Region& region, uint64_t bytes, uint64_t extent,
                                    uint64_t limit, const std::vector<uint64_t>& homes,
                                    const std::vector<ExpectedSlot>& expected) {
-  // harm, no home, size of the gap, offset
+  // (harm, whether it is no home, size of the gap, offset); the least rank is the best.
   using Rank = std::tuple<uint64_t, bool, uint64_t, uint64_t>;
   std::optional<Rank> best;
   const std::vector<Gap> gaps = gaps_of(region, bytes, limit);

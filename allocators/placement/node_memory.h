@@ -2,9 +2,9 @@
 // repeats the one before containers take and drop nodes without asking the system. A reserve of 4
 // KiB (kReserve) is kept for the case that the system gives no more memory: a function that changes
 // several containers one after the other can then mostly finish, and is not stopped between them. A
-// class has a NodeMemory as a member before its containers. A copy of the class gets its own. A
-// moved container would go on using the memory of the one that it came from, so such a class
-// declares copies alone.
+// class that uses NodeMemory has one as a member, declared before its containers. A copy of the
+// class gets a NodeMemory of its own. A container that is moved would go on using the memory of the
+// object that it came from, so such a class declares copy functions and no move functions.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
-// The check of a plan is on purpose nothing like the planner: it walks the step event by event and
-// compares whatever is live there, pair by pair.
+// Checks a plan by means that are on purpose nothing like the planner's: walks through the step
+// event by event, and compares all pairs of slots that are live at an event.
 #include <cstddef>
 #include <map>
 

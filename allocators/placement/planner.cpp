@@ -15,16 +15,16 @@
 namespace fsccl {
 namespace {
 
-// These are counted in neighbours looked at; 10 million take about 50 ms.
+// The efforts of the methods, in neighbours looked at. 10 million of them take about 50 ms.
 constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000,
                   kSearchEffort = 750'000, kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000,
                   kEvictionEffortOfItem = 3'000, kAllTilingsEffort = 2'000'000,
                   kReduceEffort = int64_t{1} << 23;
-constexpr size_t kItemEffort = 64;  // effort for an item itself in a reduction, in neighbours
+constexpr size_t kItemEffort = 64;  // effort of an item by itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
-// A larger problem, or one that is hardly reduced, is not worth an exact search.
+// Larger problems, and problems that a tiling hardly reduces, are not searched exactly.
 constexpr size_t kMostTiledItems = 150, kMostSearchedItems = 500;
-constexpr uint64_t kNearBound = 1024;  // the search ends one part in so many above the bound
+constexpr uint64_t kNearBound = 1024;  // good enough: one part in so many above the bound
 
 class Planner {
  public:

@@ -16,7 +16,8 @@ void make_set(Values& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
-// Adds an item like this one, without neighbours, to the reduced problem.
+// Adds an item like this one, but without neighbours, to the reduced problem, and returns its
+// index.
 uint32_t add_item(Reduction& reduction, const PackingItem& like) {
   std::vector<PackingItem>& items = reduction.problem.items;
   items.push_back({.bytes = like.bytes,
@@ -66,7 +67,7 @@ Packing Reduction::expand(const Packing& small) const {
 std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
   Reduction reduction;
   reduction.inner.assign(whole.items.size(), 0);
-  // an item and all that it meets -> where they go
+  // (an item and all that it meets) -> the item of the reduced problem that holds it.
   std::map<std::vector<uint32_t>, uint32_t> by_company;
   for (uint32_t i = 0; i < whole.items.size(); ++i) {
     const PackingItem& item = whole.items[i];
@@ -94,8 +95,8 @@ std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
 Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events,
                  const PackingProblem& whole)
     : whole_(whole) {
-  // The events of the step, in order: takes and give-backs, each known by its size and by whether
-  // its offset is shared.
+  // The takes and give-backs of the step, in order. The label of each says which of the two it is,
+  // the size, and whether the offset is shared.
   std::vector<std::tuple<int64_t, bool, uint32_t>> order;  // (event, takes, request)
   for (uint32_t i = 0; i < requests.size(); ++i) {
     order.emplace_back(requests[i].first, true, i);
@@ -151,7 +152,7 @@ std::optional<Reduction> Periods::reduce(int reach, uint32_t period, size_t most
       group.places.push_back(add_item(reduction, item));
     } else {
       PackingItem& place = reduction.problem.items[group.places[turn]];
-      place.bytes = std::max(place.bytes, item.bytes);  // equal, but for a chance in 2^64
+      place.bytes = std::max(place.bytes, item.bytes);  // equal sizes, unless two hashes collide
       place.duration += item.duration;
     }
     reduction.item_of[i] = group.places[turn];

@@ -5,8 +5,8 @@
 namespace fsccl {
 namespace {
 
-// Rounds up to a multiple of `alignment` (a power of two); nullopt if that does not fit into 64
-// bits.
+// Rounds up to a multiple of `alignment`, a power of two. Returns nullopt if the result does not
+// fit into 64 bits.
 std::optional<uint64_t> align_up(uint64_t value, uint64_t alignment) {
   const uint64_t rest = value & (alignment - 1);
   if (rest == 0) return value;
@@ -19,8 +19,8 @@ std::optional<uint64_t> align_up(uint64_t value, uint64_t alignment) {
 
 std::optional<uint64_t> Region::alloc(uint64_t bytes, uint64_t alignment) {
   if (bytes == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0) return std::nullopt;
-  // Gaps in order of size, then offset; a gap that is only just large enough may still be lost to
-  // alignment.
+  // Goes through the gaps that are large enough, in the order of size, then offset. A gap may still
+  // be too small because its begin has to be aligned.
   for (auto gap = gaps_by_size_.lower_bound({bytes, 0}); gap != gaps_by_size_.end(); ++gap) {
     const auto [gap_bytes, gap_offset] = *gap;
     const std::optional<uint64_t> offset = align_up(gap_offset, alignment);
@@ -70,7 +70,7 @@ std::optional<uint64_t> Region::free(uint64_t offset) {
     end += after->second;
     remove_gap(after->first);
   }
-  // above the highest block there are no gaps, only free space
+  // The free space above the highest block is not kept as a gap.
   if (!highest) add_gap(begin, end - begin);
   return bytes;
 }

@@ -1,5 +1,5 @@
-// Offsets without memory: a best-fit allocator over [0, capacity). Deterministic: the same calls
-// give the same offsets, everywhere. O(log n).
+// A best-fit allocator of offsets in [0, capacity), without memory behind them. The same calls give
+// the same offsets on every rank. A call mostly takes O(log n).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,9 @@ class Region {
   Region(const Region&) = default;
   Region& operator=(const Region&) = default;
   void set_capacity(uint64_t capacity) { capacity_ = capacity; }  // not below top()
-  // Takes the smallest gap that holds the bytes, of equal ones the lowest, or else a place above
-  // all blocks. Returns nullopt if they do not fit. bytes > 0, and alignment is a power of two.
+  // Takes bytes in the smallest gap that holds them, of equal gaps the lowest, or else above all
+  // blocks. Returns nullopt if they do not fit. `bytes` is not 0, and `alignment` is a power of
+  // two.
   std::optional<uint64_t> alloc(uint64_t bytes, uint64_t alignment);
   // Takes exactly [offset, offset + bytes). Returns false if any of it is in use or outside.
   bool take(uint64_t offset, uint64_t bytes);
@@ -40,7 +41,7 @@ class Region {
   uint64_t live_ = 0;
   NodeMemory nodes_;
   std::pmr::map<uint64_t, uint64_t> used_{nodes_.get()};  // offset -> bytes
-  // offset -> bytes, below top
+  // Gaps below top(): offset -> bytes.
   std::pmr::map<uint64_t, uint64_t> gaps_{nodes_.get()};
   std::pmr::set<std::pair<uint64_t, uint64_t>> gaps_by_size_{nodes_.get()};  // (bytes, offset)
 };

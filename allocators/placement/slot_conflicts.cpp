@@ -10,11 +10,11 @@
 namespace fsccl {
 namespace {
 
-// items, counted in each crowd
+// The most crowds, and the most items in all crowds together.
 constexpr size_t kMostCrowds = 512, kMostInCrowds = size_t{1} << 20;
 
-// An occurrence of a request. Occurrences of the step (round 0) meet each other and those of the
-// step that follows (round 1).
+// An occurrence of a request, in the step (round 0) or in the step that follows (round 1).
+// Occurrences of round 0 may meet each other and those of round 1.
 struct Occurrence {
   uint32_t request;
   int64_t first, last;
@@ -45,7 +45,8 @@ class Conflicts {
         later_[i][s] = std::min(later_[i + 1][s], (*occurrences_[i].ready)[s]);
   }
 
-  // Makes the graph. Returns false if it would take more comparisons than these.
+  // Makes the graph of conflicts. Returns false if that would take more than `most_compared`
+  // comparisons.
   bool connect_all(std::vector<PackingItem>& items, int64_t most_compared) const {
     int64_t left = most_compared;
     for (const uint32_t always : always_) {
@@ -115,7 +116,7 @@ class Conflicts {
   std::vector<Life> lives_of(size_t items) const {
     std::vector<Life> lives(items);
     const auto end = static_cast<uint32_t>(occurrences_.size() / 2);
-    for (uint32_t at = 0; at < end; ++at) {  // once over it stays over
+    for (uint32_t at = 0; at < end; ++at) {  // binary search: what is over stays over
       uint32_t from = at + 1, until = end + 1;
       while (from < until) {
         const uint32_t middle = from + (until - from) / 2;
@@ -171,12 +172,12 @@ class Conflicts {
   const std::vector<SlotRequest>& requests_;
   int64_t events_;
   const std::vector<uint32_t>& item_of_;
-  std::vector<uint32_t> always_;  // requests
+  std::vector<uint32_t> always_;  // requests that meet every other one
   std::vector<Occurrence> occurrences_;
-  std::vector<StreamClock> later_;  // known to everything from this occurrence on
+  std::vector<StreamClock> later_;  // by occurrence: work known to this one and all later ones
 };
 
-using Times = std::vector<std::pair<int64_t, int64_t>>;  // closed, within the step
+using Times = std::vector<std::pair<int64_t, int64_t>>;  // [first, last] within the step
 
 void add_times(Times& times, const SlotRequest& request, int64_t events) {
   if (!inside(request, events)) {
@@ -206,7 +207,7 @@ using Edges =
     std::vector<std::tuple<int64_t, bool, uint32_t>>;
 
 struct Peak {
-  size_t edge;  // the end that comes after it
+  size_t edge;  // number of the end that follows the peak
   uint64_t bytes;
   size_t items;
 };
@@ -227,8 +228,8 @@ std::vector<Peak> heaviest(std::vector<Peak> peaks) {
   return peaks;
 }
 
-// Sweeps over the starts and ends once for the most bytes at once, and once for the items that are
-// there at the peaks.
+// Finds the crowds and the live bound. Sweeps over the starts and ends of all items twice: first
+// for the bytes at each peak, and then for the items that are live at the heaviest peaks.
 void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
   Edges edges;
   for (uint32_t i = 0; i < times.size(); ++i) {
@@ -260,7 +261,8 @@ void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
 
 }  // namespace
 
-// Item by item, in order, each item is noted with all items that it meets.
+// Goes through the items in order and notes each one at all items that it meets. So each list
+// becomes ascending without being sorted.
 void make_sets_of_neighbours(std::vector<PackingItem>& items) {
   std::vector<std::vector<uint32_t>> noted(items.size());
   for (uint32_t a = 0; a < items.size(); ++a) {
@@ -285,7 +287,8 @@ PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, in
       times.emplace_back();
     }
     PackingItem& item = problem.items[index];
-    // an item without bytes would share the place of an item that it meets
+    // Each item has at least one byte, because an item without bytes could get the place of an item
+    // that it meets.
     const uint64_t bytes = std::max<uint64_t>(request.bytes, 1);
     item.bytes = std::max(item.bytes, (bytes + alignment - 1) & ~(alignment - 1));
     if (request.pinned != SlotRequest::kAnywhere) item.pinned = request.pinned;

@@ -1,7 +1,7 @@
-// Finds which slots may not share bytes. It makes the items of a packing from requests, and the
-// graph of their conflicts. Requests with one key are one item. Pure. The graph of a long step can
-// have more conflicts than there is memory for: then it is not made, and the step is packed without
-// it.
+// Finds which slots may not share bytes: makes the items of a packing problem from requests, and
+// the graph of their conflicts. Requests with one key are one item. The functions are pure. The
+// graph of a long step may have more conflicts than there is memory for; then it is not made, and
+// the step is packed without it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,24 +14,27 @@ struct PackingItem {
   uint64_t bytes = 0;
   uint64_t pinned = SlotRequest::kAnywhere;
   int64_t start = 0;            // first event of its first occurrence
-  int64_t duration = 0;         // events, over all occurrences
+  int64_t duration = 0;         // number of events, over all occurrences
   std::vector<uint32_t> meets;  // items that must not overlap it, ascending
 };
 
-// Puts the neighbours of each item into ascending order, each once. They were noted in any order,
-// and some several times, but each with the other, so nothing is sorted for that.
+// Makes the list of neighbours of each item ascending and free of repetitions. Before, the lists
+// may have any order and repetitions, but if one item has another in its list, the other must have
+// the first.
 void make_sets_of_neighbours(std::vector<PackingItem>& items);
 
 struct PackingProblem {
   std::vector<PackingItem> items;
   std::vector<uint32_t> item_of;  // request -> item
   std::vector<std::vector<uint32_t>>
-      // sets of items that are live at once, the heaviest, none within another one; ascending
+      // Sets of items that are live at once, the heaviest ones, none of which contains another one.
+      // The items of a set are ascending.
       crowds;
-  bool conflicts_known = true;  // else `meets` is empty everywhere
+  bool conflicts_known = true;  // if false, `meets` is empty everywhere
   uint64_t live_bound = 0;      // most bytes live at once
   uint64_t alignment = 1;       // alignment of offsets and of sizes
-  // no packing that is known to exist is smaller: bounds, and the end of what is pinned
+  // The size at which a search for a better packing stops: the largest of the known lower bounds
+  // and of the ends of pinned items.
   uint64_t target = 0;
 };
 
@@ -42,8 +45,9 @@ struct Packing {
   std::vector<uint64_t> offset;  // per item
   uint64_t bytes = UINT64_MAX;
 };
-// Packs without the graph, in O(n log n), by best fit in the order of the step. An item has its
-// place from its first occurrence to its last; an item that may meet the next step has it always.
+// Packs without the graph of conflicts, in O(n log n), by best fit in the order of the step. An
+// item keeps its place from its first occurrence to its last one, and an item that may meet items
+// of the next step keeps it always.
 Packing pack_in_order(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                       const PackingProblem& problem);
 

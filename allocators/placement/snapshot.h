@@ -15,7 +15,7 @@ namespace fsccl {
 struct SnapshotFacts {
   std::string pool, library;
   uint64_t rank = 0, ranks = 0;
-  uint64_t shared_host = 0;  // the rank whose memory shared slots are
+  uint64_t shared_host = 0;  // the rank that owns the memory of shared slots
   bool dry_run = false;
   uint64_t reserved_bytes = 0;                       // by this rank
   std::array<uint64_t, kPoolParts> reserved_here{};  // reserved bytes of each part

@@ -13,9 +13,9 @@ constexpr StreamClock everything() {
 }
 constexpr StreamClock kEverything = everything();
 
-// Gives a number to each request; requests with one number have one place. A stable key has one
-// number in all steps, and so has a key that is held between steps. Another slot has one number in
-// all steps that have gone alike up to its take.
+// Gives a number to each request. Requests with one number get one place. A stable key has one
+// number in all steps, and so has a key that is held between steps. A slot of another key has one
+// number in all steps that are alike up to its take.
 class Numbers {
  public:
   Numbers(const JointPlan& plan, const HeldSlots& held) : plan_(plan) {
@@ -28,7 +28,7 @@ class Numbers {
 
  private:
   void add(size_t step) {
-    size_t like = 0, shared = 0;  // the earlier step with the longest common beginning
+    size_t like = 0, shared = 0;  // `like`: the earlier step with the longest common beginning
     for (size_t other = 0; other < step; ++other) {
       if (plan_.common(step, other) <= shared) continue;
       shared = plan_.common(step, other);
@@ -80,8 +80,8 @@ class LineBuilder {
     follow(line);
   }
 
-  // Returns a repeating line in which every step follows every step once, itself as well: for three
-  // steps 0 0 1 0 2 1 1 2 2.
+  // Returns a line that repeats and in which every step follows every step once, itself included.
+  // For three steps it is 0 0 1 0 2 1 1 2 2.
   std::vector<size_t> every_pair() const {
     std::vector<size_t> line;
     for (size_t a = 0; a < plan_.steps.size(); ++a) {
@@ -100,7 +100,7 @@ class LineBuilder {
   void lay_step(size_t step) {
     const std::vector<StepEvent>& events = plan_.steps[step].events;
     const int64_t next = at_ + std::max<int64_t>(static_cast<int64_t>(events.size()), 1);
-    std::map<uint64_t, uint32_t> open;  // request
+    std::map<uint64_t, uint32_t> open;  // key -> request of the slot that is held
     first_of_.push_back(static_cast<uint32_t>(requests_.list.size()));
     for (const auto& [key, slot] : kept_)
       open[key] = add(step, -1,
@@ -175,7 +175,7 @@ class LineBuilder {
   }
 
   const JointPlan& plan_;
-  std::map<uint64_t, const HeldSlot*> kept_;  // ordered: requests must be the same everywhere
+  std::map<uint64_t, const HeldSlot*> kept_;  // ordered, so that requests are the same on all ranks
   Numbers numbers_;
   StepRequests requests_;
   std::vector<uint32_t> first_of_;  // per step of the line, its first request

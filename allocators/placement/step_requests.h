@@ -1,8 +1,8 @@
 // Turns known steps into the requests of one packing problem. The steps are laid one behind the
 // other on one time line that repeats. Any step may follow any other, so a slot whose work may go
-// on beyond the end of its step must meet the beginning of all of them. If there is such a slot,
-// the line holds every pair of steps, and else each step once. Slots that are held between steps
-// stay where they are.
+// on beyond the end of its step must not share bytes with the first slots of any step. If there is
+// such a slot, the line holds every pair of steps, and otherwise each step once. Slots that are
+// held between steps stay where they are.
 #pragma once
 #include <cstddef>
 #include <cstdint>

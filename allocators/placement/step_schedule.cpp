@@ -7,7 +7,7 @@
 namespace fsccl {
 namespace {
 
-// homes of a size; each is looked at for each gap when a step deviates
+// The most homes of a size that are kept. When a step deviates, each of them is tried in each gap.
 constexpr size_t kMostHomes = 256;
 
 // Returns the events that a step which begins with these slots held can carry out. *periodic says

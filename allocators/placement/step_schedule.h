@@ -1,6 +1,6 @@
-// A step as a plan: the events of a step that has run or was declared, and the offset of each
-// event. A slot may live across the step boundary (a unit that is kept, or fetched ahead for the
-// next step), so a step begins with some slots held.
+// A planned step: the events of a step that has run or was declared, and the offset of each event.
+// A slot may be held across the step boundary (of a unit that is kept, or fetched ahead for the
+// next step), so a step may begin with some slots held.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,12 +22,14 @@ enum class StepOp : uint8_t { kGiveBack, kTake, kUse, kRecord, kWait };
 
 struct StepEvent {
   StepOp op = StepOp::kTake;
-  bool stable = false;  // take: one offset for all occurrences of the key
-  // take: that the slot is first used on; use, record, wait: that it happens on
+  bool stable = false;  // for a take: one offset for all occurrences of the key
+  // For a take, the stream that uses the slot first; for use, record and wait, the stream on which
+  // that happens.
   uint32_t stream = 0;
-  // take, give back, use: whose slot (unit and role); record, wait: which event between streams
+  // For take, give back and use, the key of the slot (a unit and a role); for record and wait, the
+  // event between streams.
   uint64_t key = 0;
-  uint64_t bytes = 0;  // take: of the slot
+  uint64_t bytes = 0;  // for a take, the size of the slot
   bool takes() const { return op == StepOp::kTake; }
   bool moves_slot() const { return op == StepOp::kTake || op == StepOp::kGiveBack; }
   bool operator==(const StepEvent&) const = default;
@@ -43,16 +45,16 @@ using HeldSlots = std::pmr::unordered_map<uint64_t, HeldSlot>;
 
 struct StepSchedule {
   std::vector<StepEvent> events;
-  // per event; meaningless where it gives back
+  // By event. Only the offset of a take has a meaning.
   std::vector<uint64_t> offset;
   std::unordered_map<uint64_t, std::vector<uint32_t>> takes;  // key -> its take events, in order
-  // per take: the event that gives it back, else the end of the step
+  // By event: for a take, the event that gives its slot back, or else the end of the step.
   std::vector<uint32_t> until;
   uint64_t bytes = 0;  // extent
   uint64_t bound = 0;  // most bytes live at once
-  // most bytes that may not overlap; >= bound
+  // The most bytes found that may not overlap; at least `bound`.
   uint64_t clique_bound = 0;
-  // it ends with the slots held that it begins with
+  // True if it ends with the same slots held with which it begins.
   bool periodic = true;
 };
 
@@ -61,27 +63,28 @@ struct StepSchedule {
 // that are taken before the steps part.
 struct JointPlan {
   std::vector<StepSchedule> steps;  // no two with the same events
-  // size -> offsets that slots of it have, the lowest, ascending
+  // Size -> the lowest offsets at which the plan has slots of this size, ascending.
   std::map<uint64_t, std::vector<uint64_t>> homes;
-  // bytes and bounds of all steps; a schedule says the same
+  // The bytes and bounds of all steps together. The schedule of each step has the same numbers.
   uint64_t bytes = 0, bound = 0, clique_bound = 0;
 
   // Returns the number of events, from the first on, that two steps have in common.
   size_t common(size_t a, size_t b) const { return common_[a * steps.size() + b]; }
-  // Return a step whose first `events` events are those of `step`: one that has `event` next, or
-  // one that ends there.
+  // Both return a step whose first `events` events are those of `step`: next() one that goes on
+  // with `event`, and ends() one that ends there.
   std::optional<size_t> next(size_t step, size_t events, const StepEvent& event) const;
   std::optional<size_t> ends(size_t step, size_t events) const;
-  void compare();  // finds what steps have in common; to be called when all steps are there
+  void compare();  // finds what steps have in common, when all steps are there
 
  private:
   std::vector<size_t> common_;
 };
 
-// Plans steps together. It first leaves out of each step what contradicts `held`, the slots that
-// are held when a step begins: a slot that is held already is not taken. If two steps are equal
-// then, only one of them is planned; (*of)[i] is the index in the plan of steps[i]. The bytes of
-// events are rounded up to `alignment`. Pure: the result is the same everywhere.
+// Plans steps together. First the events that contradict `held`, the slots that are held when a
+// step begins, are left out of each step: a slot that is held already is not taken. If two steps
+// are equal then, only one of them is planned; (*of)[i] is the index in the plan of steps[i]. The
+// bytes of events are rounded up to `alignment`. The result is the same on all ranks, because the
+// function is pure.
 JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held,
                      uint64_t alignment, int64_t most_compared = kMostCompared,
                      std::vector<size_t>* of = nullptr);

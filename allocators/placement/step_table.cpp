@@ -43,8 +43,8 @@ void StepTable::build(const StepSchedule& plan, const HeldSlots& held, size_t fi
     row.power = (i > 0 ? rows_[i - 1].power : 1) * kHashFactor;
     row.digests = (i > 0 ? rows_[i - 1].digests : 0) * kHashFactor + digest(row.event, row.offset);
   }
-  // Over two rounds, so that each take finds what was given back in the step before. Positions in
-  // this history: rows, from 1.
+  // Goes over the rows twice, so that each take finds what was given back in the step before. A
+  // position in this history is the number of a row, counted from 1 over both rounds.
   ByteHistory last;
   early_.clear();
   for (size_t at = 0; at < 2 * count; ++at) {

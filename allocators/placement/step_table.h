@@ -17,16 +17,17 @@ namespace fsccl {
 class StepTable {
  public:
   struct Row {
-    StepEvent event;  // bytes rounded up; of a give-back too
-    // the history's hash after the step so far, this row included, is the hash before it times this
-    // number
+    StepEvent event;  // with the rounded bytes of the slot, for a give-back too
+    // The hash of the history after this row is the hash before the step, times `power`, plus
+    // `digests`.
     uint64_t power = 1;
-    uint64_t digests = 0;  // and what is added
+    uint64_t digests = 0;  // see `power`
     uint64_t offset = 0;   // offset of the slot that is taken or given back
-    // take: where the position is at which any of these bytes were given back last
+    // For a take: the index, in the positions kept beside the rows, of the position at which any of
+    // these bytes were last given back.
     uint32_t freed_by = 0;
     uint32_t takes_so_far = 0;
-    uint64_t live = 0;  // bytes held after it
+    uint64_t live = 0;  // bytes of the slots held after this row
 
     bool is_take(uint64_t key, uint64_t bytes, bool stable, uint32_t stream) const {
       return event.op == StepOp::kTake && event.key == key && event.bytes - bytes < kAlignment &&
@@ -41,15 +42,16 @@ class StepTable {
   };
   static constexpr uint64_t kAlignment = 4096;  // sizes are rounded up to this
 
-  // A history's hash is multiplied by this and then increased by the digest of each event, with its
-  // bytes, of a give-back too. So what a step does to it is known when the table is made.
+  // For each event, the hash of a history is multiplied by this, and the digest of the event is
+  // added. The digest covers the bytes of the slot, for a give-back too. So what a whole step does
+  // to the hash is known when the table is made.
   static constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15U;
   static uint64_t digest(const StepEvent& event, uint64_t offset);
 
-  // A take of bytes that no event before it in the step gives back.
+  // A take of bytes that no earlier event of the step gives back.
   struct Early {
     uint32_t row = 0;
-    uint32_t freed_by = 0;  // the row that did so in the step before, if that was like this one
+    uint32_t freed_by = 0;  // the row that gives them back if the step before was the same
   };
 
   // Makes the table of a step that begins and ends with the slots `held` and goes as planned. The

@@ -10,13 +10,13 @@
 namespace fsccl {
 namespace {
 
-// for a piece of work, the pieces that it waits for, itself included
+// The pieces of work that a piece of work waits for, itself included, a bit each.
 using Ancestors = std::vector<bool>;
 
 struct Life {
   uint64_t key, begin, end;
-  size_t taken_at, given_at;  // in the order of the program, over two steps
-  std::vector<size_t> work;   // work that touches it
+  size_t taken_at, given_at;  // events, counted over two steps
+  std::vector<size_t> work;   // the pieces of work that touch it
   bool overlaps(const Life& other) const { return begin < other.end && other.begin < end; }
 };
 
@@ -111,7 +111,7 @@ class Proof {
   std::map<uint64_t, Ancestors> recorded_;
 };
 
-// Checks each take by itself. `stable`: the offsets of stable keys, in all steps.
+// Checks each take by itself. `stable` collects the offsets of stable keys over all steps.
 std::string takes_problem(const StepSchedule& schedule, uint64_t alignment,
                           std::map<uint64_t, uint64_t>& stable) {
   for (size_t i = 0; i < schedule.events.size(); ++i) {

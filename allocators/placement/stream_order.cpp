@@ -34,7 +34,7 @@ void StreamOrder::append_differences(std::vector<uint64_t>* differences) const {
   for (uint32_t stream = 0; stream < streams_; ++stream) append_lags(known_[stream], differences);
   const StreamClock common = known_to_all();
   for (const auto& [event, clock] : events_) {
-    if (covers(common, clock)) continue;  // a wait for it orders nothing more
+    if (covers(common, clock)) continue;  // a wait for this event orders nothing more
     differences->push_back(event);
     append_lags(clock, differences);
   }

@@ -11,7 +11,7 @@
 namespace fsccl {
 
 inline constexpr uint32_t kMostStreams = 8;
-// for each stream, the number of its last piece of work, counted from 1
+// For each stream, the number of a piece of its work, counted from 1: all work up to it is meant.
 using StreamClock = std::array<uint64_t, kMostStreams>;
 
 inline bool covers(const StreamClock& known, const StreamClock& done) {

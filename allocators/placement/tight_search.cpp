@@ -45,12 +45,12 @@ class Tree {
     uint64_t from;
   };
 
-  // Returns the urgency of each item: of items that could lie at one offset the most urgent comes
-  // first.
+  // Returns the urgency of each item. The most urgent of the items that could lie at the same
+  // offset is tried first.
   std::vector<double> urgencies(SearchOrder order) const {
     std::vector<double> urgency(items_.size(), 0);
     for (uint32_t i = 0; i < items_.size(); ++i) {
-      double pressure = 0;  // the heaviest clique that it is in
+      double pressure = 0;  // bytes of the heaviest clique that has the item
       for (const uint32_t c : cliques_of_[i])
         pressure = std::max(pressure, static_cast<double>(cliques_[c].bytes));
       const auto bytes = static_cast<double>(items_[i].bytes);
@@ -62,13 +62,14 @@ class Tree {
     return urgency;
   }
 
-  // Every placed item lies at `floor` or below; those at `floor` have ranks below `rank`.
+  // Places the remaining items. Every placed item lies at `floor` or below, and those at `floor`
+  // have ranks below `rank`.
   Search descend(size_t placed, uint64_t floor, uint32_t rank) {
     if (placed == items_.size()) return Search::kFound;
     effort_ -= static_cast<int64_t>(items_.size());
     if (effort_ <= 0) return Search::kGaveUp;
-    // An item that lies at `ceiling` or above leaves room for an unplaced one below it. The same
-    // packing, pushed down, is found elsewhere.
+    // An item at `ceiling` or above would leave room for an unplaced item below it. Such a packing
+    // need not be searched, because the same packing, pushed down, is found elsewhere.
     uint64_t ceiling = UINT64_MAX;
     std::vector<uint32_t> candidates;
     for (const uint32_t i : by_rank_) {
@@ -125,9 +126,9 @@ class Tree {
   const std::vector<Clique>& cliques_;
   uint64_t limit_;
   int64_t& effort_;
-  std::vector<uint64_t> offset_, lower_;  // lower: on top of what is placed and met
+  std::vector<uint64_t> offset_, lower_;  // lower_: the top of the placed items that it meets
   std::vector<std::vector<uint32_t>> cliques_of_;
-  std::vector<uint64_t> remaining_;  // bytes of a clique that are not placed
+  std::vector<uint64_t> remaining_;  // by clique: the bytes that are not placed
   std::vector<uint32_t> by_rank_, rank_;
   std::vector<Raised> raised_;
 };

@@ -1,7 +1,8 @@
-// Searches a packing within a limit, depth first over packings in which every item lies on a
-// neighbour or on the ground (each packing can be pushed down to such a one), item by item in the
-// order of their offsets (after MiniMalloc, Moffitt 2023). The result is exact if the search ends;
-// it gives up when the effort is spent. It is for small problems.
+// Searches a packing within a limit. The search goes depth first over the packings in which every
+// item lies at offset 0 or directly above an item that it conflicts with (every packing can be
+// pushed down to such a one), and places the items in the order of their offsets (after MiniMalloc,
+// Moffitt 2023). It gives up when the effort is spent; otherwise its answer is exact. It is for
+// small problems.
 #pragma once
 #include <optional>
 
@@ -15,8 +16,8 @@ enum class Search : uint8_t { kFound, kNone, kGaveUp };
 enum class SearchOrder : uint8_t { kCrowded, kLargest, kLongest, kEarliest };
 inline constexpr SearchOrder kSearchOrders[] = {SearchOrder::kCrowded, SearchOrder::kLargest,
                                                 SearchOrder::kLongest, SearchOrder::kEarliest};
-// `cliques`: cliques of the problem; the more there are, the earlier a dead end is seen. No item
-// may be pinned.
+// `cliques` are cliques of the problem; the more there are, the earlier a dead end is noticed. No
+// item may be pinned.
 Search pack_within(const PackingProblem& problem, const std::vector<Clique>& cliques,
                    uint64_t limit, SearchOrder order, Packing& found, int64_t& effort);
 
