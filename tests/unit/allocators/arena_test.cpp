@@ -33,7 +33,7 @@ uint64_t bytes_on_disk(int fd) {
   return static_cast<uint64_t>(state.st_blocks) * 512;
 }
 
-// Runs `body` in a child, which exits with what it returns.
+// Runs `body` in a child process, which exits with the result of `body`, and returns that result.
 int exit_code_of(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -255,7 +255,7 @@ TEST(HostArena, PopulateKeepsContentsWithAndWithoutHugePages) {
 
 TEST(HostArena, MoreThanTheMemoryIsAnErrorThatChangesNothing) {
 #ifdef __SANITIZE_THREAD__
-  // a program has less address space under this sanitizer
+  // A program has less address space under this sanitizer.
   constexpr uint64_t kHuge = uint64_t{1} << 39;
 #else
   constexpr uint64_t kHuge = uint64_t{1} << 45;

@@ -10,7 +10,7 @@
 namespace fsccl {
 namespace {
 
-// A folder that stands for "/".
+// The tests write files into a folder that stands for "/".
 class AvailableMemoryTest : public testing::Test {
  protected:
   void SetUp() override {

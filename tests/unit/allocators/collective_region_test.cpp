@@ -190,7 +190,7 @@ TEST(CollectiveRegion, AnExtraRequestLeavesStableOffsetsAlone) {
     driver.step(longer);
     driver.step(events);
     EXPECT_GE(driver.region.misses(), 1U);
-    EXPECT_LE(driver.region.misses(), 8U);  // it, and gradients whose places it has
+    EXPECT_LE(driver.region.misses(), 8U);  // the extra one, and gradients whose places it took
     for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
   }
 }
@@ -212,7 +212,7 @@ TEST(CollectiveRegion, KeptSlotsStayAcrossStepsAndReplans) {
   EXPECT_EQ(driver.region.misses(), 0U);
   EXPECT_EQ(driver.offsets_of_key[1].size(), 1U);
   EXPECT_EQ(driver.region.plan_bound(), 7 * kPage);
-  // The model in the driver sees it if a new plan hands out what is still held.
+  // The driver's model of pages would notice if a new plan handed out bytes that are still held.
   const std::vector<StepEvent> other = {give_event(1), take_event(3, 9), take_event(2, 5),
                                         give_event(2), give_event(3),    take_event(1, 3)};
   for (int i = 0; i < 4; ++i) driver.step(other);
@@ -224,7 +224,7 @@ TEST(CollectiveRegion, KeptSlotsStayAcrossStepsAndReplans) {
 
 TEST(CollectiveRegion, APlanIsMadeAroundWhatIsHeld) {
   Driver driver(true);
-  // 2 is held, not at the beginning
+  // After this step slot 2 is held, and its offset is not 0.
   driver.step({take_event(1, 1, false), take_event(2, 3), give_event(1)});
   const std::vector<StepEvent> events = {take_event(1, 1, false), give_event(2), give_event(1),
                                          take_event(2, 3)};

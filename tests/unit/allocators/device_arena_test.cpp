@@ -1,5 +1,5 @@
-// The arena of a GPU over the stand-in driver: memory that grows, goes to another process and comes
-// back, and what is refused.
+// Tests the arena of a GPU over the stand-in driver: its memory grows, is mapped by another process
+// and is given back, and wrong requests are refused.
 #include "allocators/cuda/device_arena.h"
 
 #include <fcntl.h>
@@ -181,7 +181,7 @@ int run_as_peer(char** segments) {
   if (!adopt(arena, segments[0], kUnit).ok()) return 1;
   if (!adopt(arena, segments[1], 2 * kUnit).ok()) return 2;
   if (arena.bytes() != 3 * kUnit || stand_in::Control().used_bytes(0) != 0) return 3;
-  // a rank cannot export a segment that it has adopted
+  // A rank cannot export a segment that it has adopted.
   if (arena.export_segment(0).take_status().code() != FSCCL_ERR_NOT_AVAILABLE) return 4;
   if (read(arena, 8) != 11 || read(arena, 2 * kUnit) != 12) return 5;
   write(arena, kUnit, 13);

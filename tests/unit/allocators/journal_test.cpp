@@ -122,7 +122,7 @@ TEST(Journal, SeesPeaksThatComeOfSlotsElsewhere) {
 
 TEST(Journal, KeepsTheFiguresOfUnitsThatAreGone) {
   const auto j = journal();
-  // a unit is made anew, with another key and the same name
+  // Each time the unit is made anew, with another key and the same name.
   for (uint64_t key = 1; key <= 3; key++) {
     j->name_slot(key, UseKind::kParameters, "a");
     j->slot_taken(j->slot(key), kShared, 0x1000, 4096, 4096);
@@ -195,9 +195,9 @@ TEST(Journal, SeesThePeakOfBlocksBesideAStepThatRepeats) {
   }
 }
 
-// Each slot is taken before the one before it is given back. So a copy that is made meanwhile
-// contains one slot, or two that follow each other. A copy that mixed two moments would contain
-// none, or other ones.
+// Each slot is taken before the one before it is given back. So a copy that is made at any moment
+// contains one slot, or two that follow each other. A copy that mixed two moments could contain
+// none, or two others.
 TEST(Journal, CopiesAreOfOneMoment) {
   constexpr uint64_t kSlots = 64;
   const auto j = journal();

@@ -28,8 +28,8 @@ TEST(KnownSteps, ADeviatingStepIsServedCountedAndKnownFromThenOn) {
   for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
 }
 
-// The steps of training, of evaluation, without gradients, a shorter one and one of other sizes,
-// which tests run in any order.
+// Returns a step of training, one of evaluation, one without gradients, one of a shorter model, and
+// one of other sizes. Tests run them in any order.
 std::vector<std::vector<StepEvent>> kinds_of_step() {
   const std::vector<uint64_t> model = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage);
   std::vector<uint64_t> shorter = model, wider = model;

@@ -95,10 +95,11 @@ TEST(Planner, TransformersStayNearTheBound) {
   }
 }
 
-// A slot for each parameter, of embedding and head (the root), which begin the step and end its
-// forward pass, and of equal layers with prefetch 1; backward gives them back one by one, as their
-// gradients come. The layer at either end of the forward pass must lie beside the root, and with an
-// even number of layers these two do not alternate: somewhere between them layers must shift.
+// Returns a step of a model that has a slot for each parameter. The root unit (embedding and head)
+// is used at the begin and at the end of the forward pass, the equal layers between, with prefetch
+// 1. Backward gives the slots back one by one, as their gradients come. The first and the last
+// layer are live at the same time as the root. With an even number of layers, layers that take two
+// places in turn do not fit that, so somewhere in the step a layer must lie at a third place.
 std::vector<StepEvent> step_by_parameter(const std::vector<uint64_t>& root,
                                          const std::vector<uint64_t>& layer, uint64_t layers,
                                          bool gradients) {
@@ -245,8 +246,8 @@ double seconds_of(const std::vector<SlotRequest>& requests, int64_t events, Slot
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// Three slots that meet in pairs, one pair after the other, take three places, however many slots
-// come and go in the step besides.
+// Three slots that meet in pairs, one pair after the other, take three places, however many other
+// slots come and go in the step.
 TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
   constexpr uint64_t kUnit = 1 << 20;
   std::vector<SlotRequest> requests;

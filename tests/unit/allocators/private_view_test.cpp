@@ -16,7 +16,7 @@ constexpr uint64_t kPrivatePage = 4096, kBytes = 64 * kPrivatePage;
 
 struct Viewed {
   HostArena arena = HostArena::create(1, kPrivatePage, 2 * kBytes).take();
-  // the second half of the region
+  // The view shows the second half of the region.
   PrivateView view = PrivateView::create(arena.fd(), kPrivatePage + kBytes, kBytes).take();
   std::byte* shared = arena.region(0) + kBytes;
   Viewed() {
@@ -58,7 +58,7 @@ TEST(PrivateView, DropsAlsoWithoutAPagemap) {
   Viewed v;
   const std::byte* const base = v.view.base();
   v.view.base()[0] = v.view.base()[9 * kPrivatePage] = std::byte{'x'};
-  for (int fd = 3; fd < 64; fd++) {  // as where /proc is not mounted
+  for (int fd = 3; fd < 64; fd++) {  // as if /proc were not mounted
     char path[64], target[64] = "";
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (readlink(path, target, sizeof target - 1) > 0 && std::strstr(target, "pagemap")) close(fd);

@@ -34,7 +34,7 @@ class Driver {
     ++position_;
     event.takes() ? take(event) : give_back(event);
   }
-  // Offsets of the takes of the last call, in order.
+  // Runs a step and returns the offsets of its takes, in order.
   std::vector<uint64_t> offsets_of(const std::vector<StepEvent>& events) {
     offsets.clear();
     step(events);

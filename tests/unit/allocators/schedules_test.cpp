@@ -1,5 +1,5 @@
-// Steps of all kinds of sharded training are planned to the bound, proven by the checker, and
-// served in the order of their events by a region that records them.
+// Tests steps of all kinds of sharded training: plans reach the bound, the checker proves them, and
+// a region that has recorded the steps serves them by their plan.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,10 +12,11 @@ namespace fsccl {
 namespace {
 
 using Step = std::vector<StepEvent>;
-// added to a unit's number
+// The keys of these slots of a unit are the number of the unit plus one of these.
 constexpr uint64_t kPartial = kGradient << 1, kReduced = kGradient << 2;
 
-// Writes down a step unit by unit. Units `first` .. `first` + sizes - 1 have the given pages.
+// Builds a step unit by unit. The units are numbered from `first` on, and `pages` has the size of
+// each.
 class Script {
  public:
   explicit Script(std::vector<uint64_t> pages, uint64_t first = 0)
@@ -31,7 +32,7 @@ class Script {
       after(u);
     }
   }
-  // A unit's gradient is reduced while the next one is computed. Without `sync` it stays.
+  // The gradient of a unit is given back after the next unit's backward. Without `sync` it stays.
   void backward(size_t from, size_t to, size_t prefetch, bool sync,
                 const std::function<void(size_t)>& before = {}) {
     for (size_t u = to; u-- > from;) {
@@ -78,7 +79,7 @@ Step train(const std::vector<uint64_t>& pages, size_t prefetch, bool reshard, ui
   return script.step;
 }
 
-// After forward a unit is sharded over 4 ranks instead of all.
+// Returns a step in which a unit is sharded over 4 ranks after forward, instead of over all.
 Step train_with_partial_groups(const std::vector<uint64_t>& pages) {
   Script script(pages);
   const size_t last = pages.size() - 1;
@@ -109,8 +110,8 @@ Step accumulate(const std::vector<uint64_t>& pages, int batches, bool sync) {
   return script.step;
 }
 
-// With activation checkpoints over segments of units: before the backward pass of a segment its
-// forward pass runs once more.
+// Returns a step with activation checkpoints over segments of units: the forward pass of a segment
+// runs once more before its backward pass.
 Step train_with_checkpoints(const std::vector<uint64_t>& pages, size_t prefetch, size_t segment) {
   Script script(pages);
   script.forward(0, pages.size(), prefetch, [&](size_t u) { script.drop(u); });
@@ -125,8 +126,8 @@ Step train_with_checkpoints(const std::vector<uint64_t>& pages, size_t prefetch,
   return script.step;
 }
 
-// A gradient that was reduced in the group stays until it is reduced between the groups, two units
-// later.
+// Returns a step of replicas: a gradient that was reduced within the group stays until it has been
+// reduced between the groups, two units later.
 Step train_replicated(const std::vector<uint64_t>& pages) {
   Script script(pages);
   for (const StepEvent& event : train(pages, 1, true)) {
@@ -141,8 +142,8 @@ Step train_replicated(const std::vector<uint64_t>& pages) {
   return script.step;
 }
 
-// One rank of a pipeline with `chunks` virtual stages of equal units: it runs some forward passes
-// ahead, then one forward and one backward pass in turn.
+// Returns a step of one rank of a pipeline, with `chunks` virtual stages of equal units. The rank
+// runs some forward passes first, and then forward and backward passes in turn.
 Step pipeline(const std::vector<uint64_t>& pages, size_t chunks, size_t batches) {
   Script script(pages);
   const size_t units = pages.size() / chunks;

@@ -10,7 +10,7 @@
 
 namespace fsccl {
 
-// added to a unit's number: the key of its gradient slot
+// The key of a unit's gradient slot is the number of the unit plus this.
 inline constexpr uint64_t kGradient = uint64_t{1} << 32;
 
 struct StepShape {
@@ -76,7 +76,7 @@ inline std::vector<StepEvent> step_events(const StepShape& shape) {
   return StepBuilder(shape).build();
 }
 
-// A model: an embedding, equal layers, a head.
+// Returns the sizes of the units of a model: an embedding, equal layers, and a head.
 inline std::vector<uint64_t> transformer(uint64_t embedding, uint64_t layer, int layers,
                                          uint64_t head) {
   std::vector<uint64_t> bytes{embedding};
@@ -85,7 +85,7 @@ inline std::vector<uint64_t> transformer(uint64_t embedding, uint64_t layer, int
   return bytes;
 }
 
-// The planner's requests of a step that begins and ends with nothing held.
+// Returns the requests for the planner of a step that begins and ends with nothing held.
 inline std::vector<SlotRequest> requests_of(const std::vector<StepEvent>& events) {
   std::vector<SlotRequest> requests;
   std::map<uint64_t, size_t> open;

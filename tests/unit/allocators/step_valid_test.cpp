@@ -82,8 +82,8 @@ TEST(StepValid, WhatIsHeldFromBeforeCounts) {
   EXPECT_EQ(step_problem(schedule_of(events, {1, 0}, 2), held, kStepPage), "");
 }
 
-// Moves one slot of a good plan. The checker must refuse the plan if and only if two slots share a
-// byte that they may not share by the definition of plan_slots.
+// The checker must accept the plan of each random step. Then one slot of the plan is moved to a
+// random offset, which the checker must refuse in many steps.
 TEST(StepValid, PlansOfRandomStepsAreProved) {
   std::mt19937_64 random(3);
   int refused = 0;

@@ -1,5 +1,5 @@
-// Slots that several streams use: what the collective region hands out, checked by step_valid's
-// rules as it happens.
+// Tests slots that several streams use. Each grant of the collective region is checked at once, by
+// the rules of step_valid.h.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint64_t kRegionPage = CollectiveRegion::kAlignment;
 
-// Feeds events to a region, and follows the streams with sets of work. A stream that gets bytes
-// must be ordered behind all work on them.
+// Feeds events to a region, and follows the streams with vector clocks. A stream that gets bytes
+// must be ordered behind all earlier work on them.
 class StreamDriver {
  public:
   explicit StreamDriver(bool record, uint64_t pages = 1 << 14)
@@ -159,12 +159,12 @@ TEST(StreamRegion, KnownStepsFollowEachOtherWithoutAWait) {
   for (const bool joined : {true, false}) {
     StreamDriver driver(false);
     std::vector<std::vector<StepEvent>> kinds = steps;
-    if (!joined)  // the step's last edges order the streams that come first in the next step
+    if (!joined)  // the last events order the streams for the next step
       for (std::vector<StepEvent>& step : kinds) step.resize(step.size() - 4);
     for (const auto& step : kinds) ASSERT_TRUE(driver.region.declare(step).ok());
     std::mt19937_64 random(3);
     for (int i = 0; i < 40; ++i) driver.step(kinds[random() % 2]);
-    EXPECT_EQ(driver.region.by_table(), joined);  // else a step begins as another one has left it
+    EXPECT_EQ(driver.region.by_table(), joined);  // else not all steps begin in one state
     EXPECT_EQ(driver.region.misses(), 0U);
     EXPECT_EQ(driver.waits, 0U);
     ASSERT_FALSE(HasFatalFailure());

@@ -1,5 +1,5 @@
-// Steps whose slots are used on three streams, as a training step with prefetch does it: gathers,
-// computation, reductions.
+// Steps whose slots are used on three streams, like those of training with prefetch: a stream of
+// gathers, one of computation and one of reductions.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -14,8 +14,9 @@ namespace fsccl {
 
 enum : uint32_t { kCompute, kGather, kReduce, kStreams };
 
-// Units of these sizes, gathered one ahead; a unit's gradients are given back when the reduction of
-// the next one begins. Events between streams are numbered by unit and purpose.
+// Builds a training step of units of these sizes. Each unit is gathered while the one before it is
+// computed. The gradients of a unit are given back during the backward pass of the second unit
+// after it. Events between streams are numbered by unit and purpose.
 class StreamStep {
  public:
   explicit StreamStep(std::vector<uint64_t> unit_bytes)
@@ -87,8 +88,8 @@ class StreamStep {
   std::vector<StepEvent> events_;
 };
 
-// Returns a step with random slots, work on them and edges. Whatever is held at the end is given
-// back.
+// Returns a step with random slots, random work on them, and random events between streams. At its
+// end it gives back all slots that are still held.
 inline std::vector<StepEvent> random_stream_step(std::mt19937_64& random, size_t length,
                                                  uint64_t page) {
   std::vector<StepEvent> events;

@@ -1,6 +1,6 @@
-// Averages against exact quotients: the sum in the accumulator's type, in the order of the sources,
-// divided by their number and rounded once, on every instruction set. The quotient is taken in 113
-// bits, from which one rounding to any of the types is right.
+// Compares averages with exact ones, on every instruction set: the sum in the accumulator's type,
+// in the order of the sources, divided by their number and rounded once. The test divides in 113
+// bits, from which one rounding to any of the types gives the exact result.
 #include <algorithm>
 
 #include "reference.h"
@@ -56,8 +56,8 @@ Reduce average_of(const std::vector<const void*>& sources, fsccl_dtype_t from, f
           .divisor = n};
 }
 
-// The values are far above the smallest normal bf16, below which the rounding to fp32 comes before
-// that to bf16.
+// Fills the buffer with values far above the smallest normal bf16. Below that, a quotient that is
+// rounded to fp32 first and then to bf16 may differ from one that is rounded once.
 void fill(fsccl_dtype_t from, Buffer& buffer, size_t count, std::mt19937_64& random) {
   for (size_t i = 0; i < count; ++i) {
     const double value = (static_cast<double>(random() >> 11) * 0x1p-53 + 0.25) *
@@ -91,8 +91,8 @@ TEST(Average, IsTheSumDividedAndRoundedOnce) {
   }
 }
 
-// Takes every value of a 16-bit format, and integers in the wider ones; fp16 sums go far beyond
-// fp16.
+// Takes every value of a 16-bit type, and integers in the wider types. Sums of fp16 values go far
+// beyond what fp16 can hold.
 TEST(Average, OfEqualValuesIsThatValue) {
   for (const std::string& target : targets()) {
     const UseTarget use(target);

@@ -1,4 +1,5 @@
-// Casts and copies: every 16-bit value, many wide ones, all special values, every instruction set.
+// Tests casts and copies with every 16-bit value, many wider ones and all special values, on every
+// instruction set.
 #include <algorithm>
 
 #include "reference.h"
@@ -92,7 +93,7 @@ TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
   }
 }
 
-// Copies every size between random alignments, to each target and in each way.
+// Copies every size between random alignments, on each instruction set and in each way.
 template <class Way>
 void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways,
                   void (*copy)(void*, const void*, size_t, Way)) {
@@ -118,8 +119,8 @@ TEST(Copy, AnySizeAndAlignmentAllStores) {
   check_copies<Stores>(sizes, {Stores::cached, Stores::streaming, Stores::unfenced}, copy_bytes);
 }
 
-// The distances are those at which memcpy is not taken: the destination lies a little further into
-// a page than the source.
+// Tests all small distances by which the destination lies further into a page than the source. At
+// some of them memcpy is not used (slow_to_move()).
 TEST(Copy, AnyDistanceWithinAPage) {
   for (const std::string& target : targets()) {
     const UseTarget use(target);

@@ -1,5 +1,5 @@
-// CRC32C by known answers, and the instruction's way against the tables' at every size where a run
-// begins or ends.
+// Tests CRC32C, by the instruction and by tables, with known answers and against the definition, at
+// every size at which a run of bytes begins or ends.
 #include "kernels/crc32c.h"
 
 #include <gtest/gtest.h>

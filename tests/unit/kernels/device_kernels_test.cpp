@@ -1,4 +1,5 @@
-// The kernels for GPUs against the host's (kernels.h): every bit of every element, and of the norm.
+// Compares the kernels for GPUs with the host's (kernels.h): every bit of every element, and of the
+// norm.
 #include "kernels/cuda/device_kernels.h"
 
 #include <algorithm>
@@ -110,8 +111,8 @@ TEST_P(DeviceKernelsTest, EveryValueIsConvertedAsOnTheHost) {
   }
 }
 
-// One table has pieces of all pairs of types, of counts about every size that a loop has, at any
-// alignment.
+// One table has pieces of all pairs of types, at any alignment. Their counts lie around the numbers
+// of elements that the loops of the kernels take at a time.
 TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
   Random random(271828);
   for (const CastBase base : {CastBase::both, CastBase::sources, CastBase::destinations}) {
@@ -149,8 +150,8 @@ TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
   }
 }
 
-// Reduces pieces of all pairs, each with `most` elements at most. The bases are as far apart as all
-// sources' bytes.
+// Reduces pieces of random pairs of types, each of `most` elements at most. Each source has all
+// pieces behind its base.
 void check_reduce(Machine& machine, Random& random, size_t sources, size_t pieces, size_t most,
                   bool wild) {
   ReduceCall call;

@@ -1,6 +1,6 @@
-// A piece with bytes more than 4 GiB behind its beginning, of the source and of the destination,
-// compared as a whole, part by part. That takes 13 GiB of a GPU: one that has less, as the
-// stand-in, does the same with few elements.
+// Reduces a piece of which both the source and the destination have more than 4 GiB, and compares
+// all of it with the host's result, part by part. That takes 13 GiB of a GPU. On a GPU with less
+// memory, such as the stand-in, the piece has few elements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 namespace fsccl::cuda {
 namespace {
 
-// elements
+// Numbers of elements.
 constexpr size_t kLarge = (size_t{1} << 31) + (size_t{1} << 25) + 777,
                  kFew = (size_t{1} << 20) + 777;
 constexpr size_t kPart = 1 << 18;
 static_assert(kPart % kNormBlock == 0);
-// The source's elements repeat, at no power of two: an offset that lost its high bits would find
-// others.
+// The elements of the source repeat after so many. It is no power of two, so an offset that lost
+// its high bits would find other elements.
 constexpr size_t kPeriod = 300'007;
 
 // Device memory, and copies from and to it. Its user holds a Current.
@@ -59,8 +59,8 @@ std::vector<uint16_t> numbers(size_t count) {
   return found;
 }
 
-// Reduces elements first .. first + to.size() of the source on the host, with the norm of all
-// before.
+// Reduces the elements [first, first + to.size()) of the source on the host, and adds their squares
+// to `norm`.
 void reduce_on_host(const std::vector<uint16_t>& period, size_t first, double scale,
                     std::vector<float>& to, Norm& norm) {
   std::vector<uint16_t> from(to.size());

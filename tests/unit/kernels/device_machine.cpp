@@ -37,7 +37,7 @@ void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t bloc
   kernel(grid, block, &launch);
 }
 
-// The blocks are few, so that each has several tiles.
+// A grid has at most so few blocks, so that each block takes several tiles.
 constexpr uint32_t kBlocks = 4;
 
 class Emulated : public Machine {
@@ -150,7 +150,7 @@ class OnDriver : public Machine {
   const Device& device_;
   const DeviceKernels& kernels_;
   CUdeviceptr begin_ = 0;
-  size_t bytes_ = 0;  // and a norm behind them
+  size_t bytes_ = 0;  // a DeviceNorm lies behind them
   CUstream stream_ = nullptr;
 };
 

@@ -1,7 +1,7 @@
-// Where tests of the kernels for GPUs run: a copy of an arena's bytes goes to a device or stays,
-// kernels run on it, and it is compared as a whole, so that a byte written beyond a piece is found.
-// Two ways: the kernels' source compiled for the CPU, called directly; and DeviceKernels over
-// whatever driver is found, the stand-in or a GPU's.
+// A Machine runs the kernels for GPUs on the bytes of an arena. Tests then compare the whole arena,
+// so that they notice a byte written outside of a piece. There are two kinds of machine: one calls
+// the source of the kernels as it is compiled for the CPU, and the other uses DeviceKernels over
+// the driver that is found, which is that of a GPU or the stand-in.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,11 +13,12 @@
 
 namespace fsccl::cuda {
 
-// Bytes at a multiple of 256, given out from the front.
+// Bytes from a multiple of 256 on, which are given out one after the other.
 class Arena {
  public:
   explicit Arena(size_t bytes) : lines_(bytes / sizeof(Line) + 1, Line{}) {}
-  // An offset `misalignment` bytes past a multiple of 64; there is a gap behind the last.
+  // Returns the offset of `bytes` bytes, `misalignment` bytes past a multiple of 64. There is a gap
+  // behind the bytes.
   size_t take(size_t bytes, size_t misalignment) {
     const size_t begin = used_ + misalignment;
     used_ = (begin + bytes + 127) / 64 * 64;
@@ -40,7 +41,7 @@ class Arena {
   size_t used_ = 0;
 };
 
-// Addresses of pieces and bases are offsets in the arena.
+// In these calls, the addresses of pieces and the bases are offsets in the arena.
 struct CastCall {
   std::vector<CastRange> pieces;
   CastBase base = CastBase::both;
@@ -60,7 +61,7 @@ class Machine {
   virtual void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) = 0;
   virtual void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype,
                       int64_t divisor) = 0;
-  virtual uint32_t blocks() const = 0;  // blocks of a reduce with its norm, at most
+  virtual uint32_t blocks() const = 0;  // the most blocks of a reduce with norm
 };
 
 // `way` is "emulated" or "driver". For the second, returns null and sets *why if there is no device

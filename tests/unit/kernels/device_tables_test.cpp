@@ -1,5 +1,5 @@
-// Tables and launches of the kernels for GPUs: tiles, grids, the image that is loaded, what a
-// driver refuses.
+// Tests the tables and launches of the kernels for GPUs: tiles, grids, the image that is loaded,
+// and calls that a driver refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TEST(DeviceTables, GridsAreFullToTheEnd) {
   EXPECT_EQ(even_grid(0, 132, 660), 0u);
   EXPECT_EQ(even_grid(300, 132, 660), 300u);  // small parameters: one wave
   EXPECT_EQ(even_grid(661, 132, 660), 396u);  // not 660 and then one
-  // not 586, of which some multiprocessors have five and some four
+  // The grid does not have 586 blocks, of which some multiprocessors would have five and some four.
   EXPECT_EQ(even_grid(4096, 132, 660), 660u);
   EXPECT_EQ(even_grid(4096, 132, 659), 659u);
   for (uint32_t tiles = 1; tiles < 5000; tiles += 7) {
@@ -99,7 +99,8 @@ TEST_F(DeviceKernelsErrors, ADriverThatCannotLoadThem) {
     EXPECT_EQ(control_.live("streams"), streams);
     EXPECT_EQ(control_.live("modules"), modules) << function;
   }
-  // then it is what is known to fit
+  // If the driver does not say how many blocks of a kernel fit, a number that is known to fit is
+  // used.
   control_.fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", 2, 801);
   const auto kernels = DeviceKernels::of(*device.value());
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
@@ -210,8 +211,8 @@ T read_at(size_t offset) {
   return value;
 }
 
-// Checks what the container says of itself: its size, and of each entry kind (1: PTX, 2: code),
-// sizes and architecture.
+// Reads the headers of the fat binary: its size, and for each entry the kind (1: PTX, 2: code), the
+// sizes and the architecture.
 TEST(DeviceImage, HasCodeForEveryArchitectureAndPtxOfTheFirstAndTheLast) {
   if (!kKernelImage.bytes) GTEST_SKIP() << "the library was built without nvcc";
   ASSERT_EQ(read_at<uint32_t>(0), 0xba55ed50u);

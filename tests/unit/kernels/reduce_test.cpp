@@ -1,6 +1,7 @@
-// Reduces against one element at a time: every dtype pair, operator and number of sources, with
-// counts, alignments, stores, scale, accumulate, norm and in-place drawn at random from a fixed
-// seed; the same bits on every instruction set.
+// Compares reduces with a reference that takes one element at a time: for every pair of types,
+// every operator and several numbers of sources, with counts, alignments, stores, scale,
+// accumulate, norm and in-place drawn at random from a fixed seed. Every instruction set must give
+// the same bits.
 #include <algorithm>
 
 #include "reference.h"

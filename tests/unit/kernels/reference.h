@@ -1,7 +1,7 @@
-// The results that kernels must compute, written once more as one element at a time and as plainly
-// as possible: values as double, rounding by nearbyint at the right quantum, no bit tricks shared
-// with the library. Also: buffers with guards at any misalignment, and the instruction sets to
-// repeat a test on.
+// Computes the results that kernels must give, one element at a time and as plainly as possible:
+// values are doubles, and nearbyint rounds them at the right quantum, so that no trick with bits is
+// shared with the library. The file also has buffers with guards at any misalignment, and the
+// instruction sets on which tests are repeated.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -109,8 +109,9 @@ inline void write_float(fsccl_dtype_t type, void* at, double value) {
 
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
-// Returns values of `type` that are likely to go wrong: all of them for 16 bits; else those around
-// every value of 16 bits and the ties between them, and random bits.
+// Returns values of `type` that are likely to go wrong. For a 16-bit type they are all values. For
+// a wider one they are the values next to all 16-bit values and to the ties between these, and
+// random bits.
 inline std::vector<uint8_t> interesting(fsccl_dtype_t type) {
   std::vector<uint8_t> bytes;
   const auto add = [&](auto value) {
@@ -143,7 +144,7 @@ inline std::vector<uint8_t> interesting(fsccl_dtype_t type) {
   return bytes;
 }
 
-// `count` elements at `misalignment` bytes past a 128-byte boundary, between guard bytes.
+// Memory that begins `misalignment` bytes past a 128-byte boundary and lies between guard bytes.
 class Buffer {
  public:
   Buffer(size_t bytes, size_t misalignment) : bytes_(bytes), memory_(bytes + 512, kGuard) {

@@ -33,8 +33,8 @@ std::vector<size_t> odd_counts() {
   return counts;
 }
 
-// Returns every variant of either state of a pass, also where another pass of the two would take
-// it.
+// Returns the variants of the pass `hot` and those of its `_past` form. Each of them can carry out
+// both.
 std::vector<Chosen> both_states(Pass hot) {
   std::vector<Chosen> all = usable_variants(hot);
   for (const Chosen one : usable_variants(Pass(static_cast<int>(hot) + 1))) all.push_back(one);
@@ -295,7 +295,7 @@ TEST_F(RaceFile, IsOfItsUserAloneAndNoOtherKindOfFile) {
   EXPECT_NE(refusal(), "");
   std::filesystem::remove(path_);
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(refusal(), HasSubstr("no regular file"));  // at once: nobody writes to it
+  EXPECT_THAT(refusal(), HasSubstr("no regular file"));  // does not wait for a writer
   std::filesystem::remove(path_);
   std::filesystem::create_directory(path_);
   EXPECT_NE(refusal(), "");
