@@ -23,7 +23,7 @@ constexpr size_t kSmallPart = 16;
 // The bytes that one slot of each rank takes, over all ranks. The rings of a channel hold
 // FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
 constexpr size_t kSlotsBytes = 4u << 20;
-constexpr int32_t kLate = 1 << 20;  // ticks by which no message comes late
+constexpr int32_t kLate = 1 << 20;  // no message comes so many ticks late
 constexpr int kTellAll = 64;  // number of ranks up to which a failing rank tells all others itself
 // When a connection has broken, the channel waits so long for the job to say that the rank died.
 constexpr int64_t kVerdictNs = 300'000'000;
@@ -363,8 +363,8 @@ void Channel::report(const fsccl_transport_failure_t& failure, bool at_first_han
 }
 
 // Passes a failure on. A rank that hears of a failure, or has it from the job, tells the ranks at
-// distances that are powers of two. All ranks therefore hear of it, even if its first rank,
-// `at_first_hand`, dies while it tells them, and no rank is flooded with news.
+// distances that are powers of two. All ranks therefore hear of it, even if the rank that noticed
+// it (`at_first_hand`) dies while it tells them, and no rank is flooded with news.
 void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand) {
   if (setup_.around) return setup_.around->tell(failure, at_first_hand);
   const auto ranks = static_cast<int>(peers_.size());

@@ -11,15 +11,15 @@
 namespace fsccl::mirror {
 namespace {
 
-// the longest time between need() and the sleep that it announces
+// The longest time between need() and the sleep that it announces.
 constexpr int64_t kNeededNs = 2'000'000;
-// how long the service thread sleeps while another thread polls
+// How long the service thread sleeps while another thread polls.
 constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;
-// how long the service thread sleeps at most when nothing comes
+// How long the service thread sleeps at most when nothing comes.
 constexpr int kSleepMs = 100;
-// how long the service thread sleeps while peers wait for answers
+// How long the service thread sleeps between two looks while peers may wait for answers.
 constexpr int64_t kFirstLookNs = 1'000'000, kLastLookNs = 100'000'000;
-// how often a thread moves the node on before it lets others have the mutex
+// How often a thread moves the node on before it lets others have the mutex.
 constexpr int kTurn = 256;
 
 }  // namespace

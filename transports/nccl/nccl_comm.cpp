@@ -11,9 +11,9 @@
 namespace fsccl::nccl {
 namespace {
 
-constexpr int kJoinsJobs = 22700;  // from here on ncclCommGetAsyncError does what join() is for
+constexpr int kJoinsJobs = 22700;  // from this version on, ncclCommGetAsyncError does join()'s work
 
-// how long an abort may take; what an abort can end at all does not take longer
+// How long an abort may take. An abort that ends at all does not take longer.
 constexpr int64_t kLongestEndMs = 30'000;
 
 // Runs work that may never return in a detached thread, or in this thread if the system gives no
@@ -104,8 +104,9 @@ bool Communicator::in_time(const std::shared_future<void>& over) const {
          over.wait_for(std::chrono::milliseconds(patience_ms())) == std::future_status::ready;
 }
 
-// The caller holds the lock. Does not wait, except with a version of NCCL that needs join(): then
-// it waits a limited time for the abort, which joins the thread's job.
+// The caller holds the lock. The communicator is freed in a thread of its own, which is not waited
+// for, except with a version of NCCL that needs join(): then the function waits a limited time for
+// the abort, which joins the thread's job.
 void Communicator::free_comm() {
   if (!comm_) return;
   freed_ = apart([abort = library().ncclCommAbort, on = request_.device, comm = comm_] {

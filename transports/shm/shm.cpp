@@ -1,5 +1,6 @@
-// Signals through cache lines of a shared segment. signal() fills this rank's line and then stores
-// its tick, by the sleeping rule of base/futex.h; poll() is one load of a line that the peer owns.
+// The transport within a host, which signals through cache lines of a shared segment. signal()
+// fills this rank's line and then stores its tick, by the sleeping rule of base/futex.h; poll() is
+// one load of a line that the peer owns.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>

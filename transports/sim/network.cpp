@@ -8,7 +8,7 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kLongestNoticeNs = 100 * kMillisecond;  // until a broken connection is noticed
-// the share of looks that do not yet see the next message
+// The share of calls of next() that do not see the next message yet.
 constexpr double kHurry = 0.2;
 
 Network* living_network = nullptr;

@@ -51,8 +51,7 @@ Result<Fd> listen_at(SocketAddress address) {
   return Fd(add(socket).value());
 }
 
-// Waits until a packet reaches that host, as a connection request that is sent again and again
-// does.
+// Waits until a packet can reach that host, like a connection request that is sent again and again.
 Status reach(int host, Deadline deadline) {
   Process& process = Process::current();
   Wires& wires = Wires::current();

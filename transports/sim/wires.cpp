@@ -1,4 +1,4 @@
-// The way of a sent segment from one socket to another (sockets.h).
+// Moves what is sent from one simulated socket to another (sockets.h).
 #include <algorithm>
 #include <cstdlib>
 
@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kResendNs = 200 * kMillisecond;
 constexpr size_t kMailRoom = 40;  // unread datagrams that a socket holds
 constexpr int kMostLosses = 3;    // losses of one segment in a row
-// when a connection without an answer ends: TCP_USER_TIMEOUT, which is about as long as keep-alive
-// takes (base/socket.cpp)
+// The time after which a connection ends on which no answer comes: TCP_USER_TIMEOUT, which is about
+// the time that keep-alive takes (base/socket.cpp).
 constexpr int64_t kGiveUpNs = 20 * kSecond;
 
 Wires* living_wires = nullptr;

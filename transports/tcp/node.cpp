@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kEventsAtOnce = 64;
 constexpr size_t kKeptBytes = 64u << 10;  // the most memory for whole messages that a link keeps
-constexpr uint32_t kLookEvery = 16;       // each so many polls of one link look at all others, too
+constexpr uint32_t kLookEvery = 16;       // one in so many polls of a link looks at all others, too
 
 }  // namespace
 

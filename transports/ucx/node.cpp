@@ -20,7 +20,7 @@ constexpr size_t kLeastBytes = 32u << 10;
 struct EndpointHead {
   uint32_t address_bytes = 0;
   uint16_t major = 0, minor = 0;
-  uint64_t segments = 0;  // a hash of what is set
+  uint64_t segments = 0;  // a hash of segments_set()
   Nonce nonce{};
 };
 

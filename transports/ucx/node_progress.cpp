@@ -1,4 +1,5 @@
-// Finds out when all messages have left, says on what a node sleeps, and ends it.
+// The parts of a UCX node that find out when all messages have left, that arm the descriptor on
+// which the service thread sleeps, and that end the node.
 #include "base/wait.h"
 #include "transports/ucx/node.h"
 #include "transports/ucx/registration.h"
