@@ -39,7 +39,7 @@ enum ncclDataType_t : int {
   ncclBfloat16 = 9,
 };
 
-using ncclRedOp_t = int;  // one of these, or made by ncclRedOpCreatePreMulSum
+using ncclRedOp_t = int;  // one of these, or one that ncclRedOpCreatePreMulSum made
 inline constexpr ncclRedOp_t ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4;
 inline constexpr int ncclScalarHostImmediate = 1;  // ncclScalarResidence_t
 

@@ -1,5 +1,5 @@
-// A thread of a simulated process: a stack of its own, entered and left at will. Sanitizers are
-// told.
+// A thread of a simulated process: code with a stack of its own, which can be entered and left.
+// Sanitizers are told of each switch of stacks.
 #pragma once
 #include <ucontext.h>
 
@@ -14,14 +14,14 @@ struct Fiber {
   explicit Fiber(std::function<void()> run);
   ~Fiber();
   Fiber(const Fiber&) = delete;
-  // Runs it until it calls leave(), or ends.
+  // Runs the fiber until it calls leave() or ends.
   void enter();
   static void leave();
-  static Fiber* inside();  // null: the stack of the program itself
+  static Fiber* inside();  // the running fiber; null if none runs
 
   bool over = false;
   const void* waits_for = nullptr;
-  uint64_t ticket = 0;  // number of its present wait
+  uint64_t ticket = 0;  // the number of its present wait
 
  private:
   static void begin();

@@ -1,7 +1,7 @@
-// The network between the hosts of a simulated world. It carries messages as UCX does, whole and
-// once, and otherwise as badly as a network may: messages take long, overtake each other, are lost
-// and sent again; the bytes of large ones are read from the sender's memory while they are fetched;
-// headers arrive garbled, connections break, and ranks die with messages in flight.
+// The network between the hosts of a simulated world. Like UCX, it delivers each message whole and
+// once. Otherwise it is as bad as a network may be: messages take long, overtake each other, are
+// lost and sent again; the bytes of large messages are read from the sender's memory while they are
+// fetched; headers arrive garbled, connections break, and ranks die with messages in flight.
 #pragma once
 #include <deque>
 #include <memory>
@@ -13,16 +13,16 @@
 namespace fsccl::sim {
 
 struct Weather {
-  int64_t least_ns = kMicrosecond, most_ns = 100 * kMicrosecond;  // times of a message's way
+  int64_t least_ns = kMicrosecond, most_ns = 100 * kMicrosecond;  // how long a message takes
   double loss = 0;  // probability of the loss of an attempt
-  // until the second attempt; it doubles
+  // The time until a lost message is sent again, which doubles with each loss.
   int64_t resend_ns = 200 * kMillisecond;
-  // in a row; more are a broken connection
+  // The most losses in a row.
   int most_losses = 3;
-  // messages of so many bytes are fetched by the receiver
+  // The receiver fetches messages of at least so many bytes.
   size_t fetched_from = 4096;
-  double garbled = 0;  // messages with a wrong bit in the header: the checksums below leave few
-  double damaged = 0;  // messages with a wrong bit in what they carry
+  double garbled = 0;  // share of messages with a wrong bit in the header
+  double damaged = 0;  // share of messages with a wrong bit in their bytes
 };
 
 struct Message {
@@ -30,39 +30,41 @@ struct Message {
   Kind kind = Kind::offered;
   int peer = 0;  // the sender; for sent and broken messages, the receiver
   std::vector<std::byte> header, bytes;
-  const std::byte* source = nullptr;  // source of bytes that are fetched
+  const std::byte* source = nullptr;  // the memory from which bytes are fetched
   size_t size = 0;
-  bool eager = false;  // whole, whatever its size
+  bool eager = false;  // sent whole, whatever its size
   bool failed = false;
-  std::function<void()> done;  // fetched, sent: what the rank wants called
+  std::function<void()> done;  // fetched, sent: the rank's callback
 };
 using MessagePtr = std::shared_ptr<Message>;
 
 class Network {
  public:
-  // `wake`: something came for the rank. `speaks`: asked before each message whether the rank lives
-  // to send it.
+  // `wake` is called when something has come for a rank. `speaks` is asked before each message
+  // whether its sender is still alive to send it.
   Network(World& world, int ranks, Weather weather, std::function<void(int rank)> wake,
           std::function<bool(int rank)> speaks);
   ~Network();
   Network(const Network&) = delete;
   static Network& current();
 
-  // Returns the rank of the worker that is made next: they are made in order.
+  // Returns the rank of the worker that is made now. Workers are made in the order of the ranks.
   int next_rank() { return next_rank_++; }
-  // Returns true if the message has left already; else `done` is called once it has.
+  // Returns true if the sender's memory is not needed any more. Otherwise `done` is called when it
+  // is not.
   bool send(int from, int to, MessagePtr message);
-  // Brings the bytes that were offered to `place`; `done` is called by `to` then.
+  // Copies the bytes that were offered to `place`. Then the rank `to` calls `done`.
   void fetch(int to, const MessagePtr& offered, std::byte* place, std::function<void()> done);
-  // The next message that came for a rank, or null.
+  // Returns the next message that has come for a rank, or null.
   MessagePtr next(int rank);
   bool waiting(int rank) const { return !inboxes_[static_cast<size_t>(rank)].empty(); }
 
-  // Nothing leaves it any more; of what is under way half is lost. Some of its peers notice that a
-  // connection broke.
+  // The rank is dead: it sends nothing more, and half of its messages in flight are lost. Some of
+  // its peers notice that a connection broke.
   void kill(int rank);
   bool dead(int rank) const { return dead_[static_cast<size_t>(rank)]; }
-  // Nothing passes between the two any more, which both notice, and whoever sends there later.
+  // Nothing passes between the two ranks any more. Both notice that, and notice it again when they
+  // send later.
   void cut(int a, int b);
   // Returns the senders and receivers of messages that arrived with a wrong bit.
   const std::vector<std::pair<int, int>>& damaged() const { return damaged_; }

@@ -1,8 +1,9 @@
-// Stream sockets of a simulated world: Unix ones between the processes of a host, at once and
-// without loss; TCP between hosts, in order, but cut into pieces anywhere, as late as the network
-// likes (lost packets are sent again), with room for so much and no more. Datagrams between hosts
-// overtake each other, and are lost or come twice. A process that is killed closes what it had, as
-// its system does for it; a host that vanishes, and a network that is cut, answer nothing.
+// The sockets of a simulated world. Unix sockets connect processes of one host, and deliver at once
+// and without loss. TCP connects hosts, and delivers in order, but cuts the bytes into pieces
+// anywhere, delivers late (lost packets are sent again), and has room for a limited number of
+// bytes. Datagrams between hosts overtake each other, are lost, or come twice. When a process is
+// killed, its sockets are closed, as a system does. A host that is lost, and a network that is cut,
+// answer nothing.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -18,17 +19,17 @@
 namespace fsccl::sim {
 
 struct StreamWeather {
-  int64_t least_ns = 20 * kMicrosecond, most_ns = 200 * kMicrosecond;  // times of a packet's way
-  // probability of the loss of an attempt; attempts follow after 200, 600, 1400 ms more
+  int64_t least_ns = 20 * kMicrosecond, most_ns = 200 * kMicrosecond;  // how long a packet takes
+  // The probability that a packet is lost. It is sent again 200, 600 and 1400 ms later.
   double loss = 0;
-  // bytes under way and unread, of a direction
+  // The most bytes of one direction that are in flight or unread.
   size_t room = 64 << 10;
-  double garbled = 0;  // packets with a wrong bit
-  // sends and receives that move only a part
+  double garbled = 0;  // share of packets with a wrong bit
+  // The share of sends and receives that move only a part of their bytes.
   double pieces = 0.2;
-  // pass; else a firewall takes them all
+  // True if datagrams pass, and false if a firewall drops them all.
   bool datagrams = true;
-  double twice = 0;  // datagrams that come again
+  double twice = 0;  // share of datagrams that come twice
 };
 
 // Finds the frames in what a socket sends, which comes in pieces of any size.
@@ -60,7 +61,7 @@ class FrameReader {
 
 struct Segment {
   std::vector<uint8_t> bytes;
-  Fd passed;  // rides on the first byte
+  Fd passed;  // a descriptor, which comes with the first byte
   bool end = false, reset = false;
 };
 
@@ -68,16 +69,16 @@ struct Socket {
   Process* owner = nullptr;
   SocketAddress local, remote;
   bool listens = false, by_unix = false, datagrams = false;
-  std::deque<std::shared_ptr<Socket>> waiting;  // to be accepted
+  std::deque<std::shared_ptr<Socket>> waiting;  // connections to be accepted
 
-  std::deque<std::vector<uint8_t>> mail;  // datagrams that came
+  std::deque<std::vector<uint8_t>> mail;  // datagrams that have come
 
   std::weak_ptr<Socket> other;
   int other_host = 0;
   std::deque<uint8_t> in;
   std::deque<Fd> passed;
-  bool ended = false, reset = false;  // as this end knows
-  // by this end: sending, both directions, the descriptor
+  bool ended = false, reset = false;  // as far as this end knows
+  // This end has ended sending, both directions, or the descriptor itself.
   bool finished = false, shut = false, closed = false;
 
   FrameReader frames;  // finds the frames that this end sends
@@ -98,7 +99,7 @@ using SocketPtr = std::shared_ptr<Socket>;
 // The wires between the hosts.
 class Wires {
  public:
-  // Called for each frame (wire/frame.h) that a process sends over a stream.
+  // Is called for each frame (wire/frame.h) that a process sends over a stream.
   std::function<void(Process& sender, FrameType type)> on_frame;
 
   Wires(World& world, StreamWeather weather);
@@ -106,24 +107,24 @@ class Wires {
   Wires(const Wires&) = delete;
   static Wires& current();
 
-  // Nothing passes between the two until then.
+  // Lets nothing pass between the two hosts until `until_ns`.
   void cut(int host, int other, int64_t until_ns);
   void lose_host(int host, int hosts);
-  // Returns when something passes between them; INT64_MAX: never again.
+  // Returns the time from which on packets pass between the two hosts; INT64_MAX means never again.
   int64_t open_at(int host, int other) const;
 
   void see(Socket& sender, const std::vector<uint8_t>& sent);
   void add(const SocketPtr& listener) { listeners_.push_back(listener); }
   void add_stream(const SocketPtr& stream) { streams_.push_back(stream); }
   SocketPtr listener(const SocketAddress& address, int host) const;
-  // A datagram to whoever takes those there.
+  // Sends a datagram to the socket that receives at this host and port, if there is one.
   void post(int host, int to_host, uint16_t port, std::vector<uint8_t> bytes);
   uint16_t next_port() { return next_port_++; }
 
   int64_t way();
-  // The front of what leaves `from` goes to the other end.
+  // Sends a segment from this socket to the other end.
   void carry(const SocketPtr& from, Segment segment);
-  // The owner of `by` has taken so much: there is room for as much again.
+  // The owner of `by` has taken so many bytes, so the other end may send as many more.
   void taken(const SocketPtr& by, size_t bytes);
   bool piece() { return world_.chance(weather_.pieces); }
   size_t room() const { return weather_.room; }
@@ -156,7 +157,7 @@ SocketPtr socket_of(int fd);  // the socket of the running process, or null
 void close_socket(const SocketPtr& socket);
 void close_all(Process& process);
 
-// 10.0.0.1 is host 0.
+// Returns the address of a host: 10.0.0.1 is that of host 0.
 IpAddress ip_of_host(int host);
 
 }  // namespace fsccl::sim

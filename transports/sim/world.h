@@ -1,9 +1,6 @@
-// A simulated world: one clock, one source of chance, one list of what is to happen. All ranks live
-// in one thread and act one after the other; time passes between what they do, never during it.
-// Whatever depends on the seed alone happens again with the same seed.
-//
-// now_ns() of base/clock.h is this clock in a program that links this library: world.cpp stands in
-// for base/clock.cpp.
+// A simulated world: one clock, one source of chance, and one list of coming events. All ranks live
+// in one thread and act one after the other. Time passes between their actions and never during
+// them. A world with the same seed has the same history.
 #pragma once
 #include <fmt/format.h>
 
@@ -19,26 +16,26 @@ namespace fsccl::sim {
 
 inline constexpr int64_t kMicrosecond = 1'000, kMillisecond = 1'000'000, kSecond = 1'000'000'000;
 
-// The times of a world in which nothing is left to chance: processes that nobody disturbs, whose
-// calls of the system take processor time.
+// The times of a calm world, in which nothing is left to chance: nothing disturbs its processes,
+// and their system calls take processor time.
 struct CalmCosts {
-  int64_t wake_ns = 0;  // from a wake-up to the processor
+  int64_t wake_ns = 0;  // from a wake-up until the thread runs
   int64_t call_ns = 0;  // processor time of a call
-  double byte_ns = 0;   // and of each byte that it moves
+  double byte_ns = 0;   // processor time of each byte that a call moves
 };
 
 class World {
  public:
-  // `traced`: keeps what is noted as text, too.
+  // With `traced`, notes are also kept as text.
   explicit World(uint64_t seed, bool traced = false);
   ~World();
   World(const World&) = delete;
-  static World& current();  // the one that lives: one at a time
+  static World& current();  // the only world that exists at a time
 
   int64_t now() const;
   void at(int64_t ns, std::function<void()> happens);
   void after(int64_t ns, std::function<void()> happens) { at(now() + ns, std::move(happens)); }
-  // Moves the clock to what is next and lets it happen. False: nothing is.
+  // Moves the clock to the next event and runs it. Returns false if there is none.
   bool step();
 
   uint64_t random();
@@ -50,16 +47,16 @@ class World {
     return static_cast<double>(random() >> 11) < probability * 0x1p53;
   }
 
-  // From now on processes run at once and as these say, instead of by chance and in no time.
+  // Makes the world calm: from now on the times of processes are these, and not left to chance.
   void calm(const CalmCosts& costs) { costs_ = costs, calm_ = true; }
   bool is_calm() const { return calm_; }
   const CalmCosts& costs() const { return costs_; }
 
-  // For whoever is wound up outside of time: from now on now_ns() is an hour later at each look,
-  // until the end of that.
+  // leave_time(true) puts the running code outside of time: each call of now_ns() returns an hour
+  // more, so that every wait ends. leave_time(false) ends that.
   static void leave_time(bool out);
 
-  // The history: equal for equal seeds, which its hash shows.
+  // Adds a note to the history. Equal seeds have equal histories, and so equal hashes (history()).
   template <class... Values>
   void note(fmt::format_string<Values...> format, Values&&... values) {
     text_.clear();
@@ -72,7 +69,7 @@ class World {
  private:
   struct Event {
     int64_t at;
-    uint64_t number;  // orders events of the same time by when they were planned
+    uint64_t number;  // events of the same time are in the order of this
     std::function<void()> happens;
     bool operator<(const Event& other) const {
       return at != other.at ? at > other.at : number > other.number;

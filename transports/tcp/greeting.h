@@ -5,7 +5,6 @@
 // Until it is over, the other side gets no more memory than the bytes of these frames, and nothing
 // that it sends is trusted. The key belongs to the transports of one job, so a proof of another
 // connection is useless here.
-// other connection is of no use here.
 #pragma once
 #include <array>
 #include <optional>
