@@ -10,7 +10,8 @@ namespace fsccl::perf {
 enum class Memory { kCaller, kPool, kShared };
 const char* memory_name(Memory memory);
 
-// A buffer of kCaller or kPool, faulted in. Ends the process when there is no memory.
+// A buffer in memory of kCaller or kPool, all of whose pages have been touched. Its constructor
+// ends the process if there is no memory.
 class Buffer {
  public:
   Buffer(const Session& session, Memory memory, uint64_t bytes);

@@ -26,14 +26,14 @@ namespace {
 
 constexpr double kRoundings = 1e-9;  // the error of a logarithm
 
-// The greatest of 1, 2 and 5 times a power of ten that is not above `value`.
+// Returns the greatest round number, that is 1, 2 or 5 times a power of ten, not above `value`.
 double round_down(double value) {
   const double power = std::pow(10, std::floor(std::log10(value) + kRoundings));
   for (const double times : {5, 2})
     if (times * power <= value * (1 + kRoundings)) return times * power;
   return power;
 }
-// The next one of them.
+// Returns the next round number.
 double next_round(double round) {
   const double power = std::pow(10, std::floor(std::log10(round) + kRoundings));
   const double times = std::round(round / power);
@@ -42,8 +42,8 @@ double next_round(double round) {
 
 }  // namespace
 
-// Ends at round numbers next to the values, and labels each round number where there are few, else
-// powers of ten.
+// Makes the scale end at the round numbers next to the values. If there are few round numbers, each
+// gets a label; otherwise powers of ten do.
 void Scale::span_decades(double low, double high) {
   std::vector<double> rounds{round_down(low)};
   do rounds.push_back(next_round(rounds.back()));

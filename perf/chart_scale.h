@@ -13,10 +13,10 @@ inline bool in_bytes(Axis axis) { return axis == Axis::kBytes || axis == Axis::k
 std::string short_number(double value);
 std::string short_bytes(double value);
 
-// Maps values to places and chooses where the labels stand.
+// Maps values to places, and chooses the places of the labels.
 class Scale {
  public:
-  // Linear ones begin at 0. They end at a round number, or, as an axis of time should, at `high`
+  // Linear scales begin at 0. They end at a round number or, which suits an axis of time, at `high`
   // itself.
   enum class End { kRound, kExact };
   Scale(Axis axis, double low, double high, double begin, double end, End where = End::kRound);
@@ -34,7 +34,7 @@ class Scale {
   std::vector<double> ticks_;
 };
 
-// An entry of a legend begins with a piece of its line.
+// Draws the piece of a line with which an entry of a legend begins.
 std::string swatch(size_t color, bool dashed, bool wide = false);
 std::string open_svg(double width, double height, const std::string& title);
 std::string figure(const std::string& title, const std::string& svg, const std::string& legend);

@@ -88,7 +88,8 @@ def held_out_losses(options, way, seed, secret):
             environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
             command = command_of(options, way, seed, path)
             running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
-        # 1: the network is less accurate than is wanted of the example, after few epochs.
+        # Exit status 1 says that the network is less accurate than is expected of the example, as
+        # after few epochs.
         ended = [process.wait(TIMEOUT_S) for process in running]
         if any(status not in (0, 1) for status in ended) or not path.exists():
             sys.exit(f'codec_curves: {way}, seed {seed}: the ranks ended with {ended}')
@@ -103,7 +104,8 @@ def end_of(losses):
 
 
 def table(curves):
-    """Lines of text: of each way the mean at the end, and how it differs from `plain`."""
+    """Returns lines of text, which have for each way the mean at the end and how it differs from
+    `plain`."""
     plain = [end_of(losses) for losses in curves['plain']]
     lines = [
         f'{"way":14} {"held-out loss":>14} {"difference":>12} {"of it, %":>10} {"its deviation, %":>17}'
@@ -121,7 +123,8 @@ def table(curves):
 
 
 def chart(curves, network, path):
-    """Draws the loss by its number, the mean over the seeds, a line for each way."""
+    """Draws a line for each way: the mean over the seeds of each loss, in the order of the
+    losses."""
     wide, high, left, top = 720, 360, 56, 20
     means = {way: [statistics.fmean(at) for at in zip(*runs)] for way, runs in curves.items()}
     every = list(itertools.chain(*means.values()))

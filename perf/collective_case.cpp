@@ -9,15 +9,15 @@
 namespace fsccl::perf {
 namespace {
 
-// A short call is repeated within a sample, so that neither the clock nor the ranks' different ends
-// of the barrier count. Where ranks share cores, a barrier ends for some of them a turn of the
-// scheduler later than for others, so a sample must be much longer.
+// A short call is repeated within a sample, so that neither the cost of the clock matters nor that
+// ranks leave the barrier at different times. If ranks share cores, then some leave a barrier a
+// turn of the scheduler later than others, so a sample must be much longer.
 struct Calibration {
   double short_call_us, sample_us;
 };
 constexpr Calibration kOwnCores{20, 40}, kSharedCores{2000, 4000};
 constexpr double kMostCalls[] = {100, 1000};
-// bytes of the inputs that a sample consumes
+// the most bytes of inputs that a sample consumes
 constexpr uint64_t kMostCopiesBytes = uint64_t{32} << 20;
 
 }  // namespace
@@ -109,7 +109,7 @@ CollectiveRow CollectiveCase::run() {
   return result;
 }
 
-// A stream for each copy; the generation changes with every sample.
+// Writes the inputs. Each copy has its own stream of values, and each sample its own generation.
 void CollectiveCase::prepare(uint32_t generation) const {
   const int32_t values_for =
       choice_.kind->reduces ? choice_.op.kind : static_cast<int32_t>(FSCCL_OP_SUM);
@@ -153,11 +153,12 @@ double CollectiveCase::sample(int calls, uint32_t generation) {
   const double start = now_us();
   for (int i = 0; i < calls; i++) call(static_cast<uint64_t>(i) % copies_);
   const double time = (now_us() - start) / calls;
-  session_.barrier();  // or this rank's check would take the core of one that is still being timed
+  session_.barrier();  // without it, this rank's check could take the core of a timed rank
   return time;
 }
 
-// How many calls make a sample: the same on all ranks, because the slowest rank's time decides.
+// Returns how many calls make a sample. The slowest rank's time decides, so the number is the same
+// on all ranks.
 int CollectiveCase::choose_calls() {
   if (options_.calls > 0 && !consumes_input()) return options_.calls;
   int calls = options_.calls;
@@ -196,7 +197,7 @@ CollectiveRow CollectiveCase::row(const std::vector<double>& times, int calls,
   row.p10_us = percentile(times, 0.10);
   row.p50_us = percentile(times, 0.50);
   row.p99_us = percentile(times, 0.99);
-  // bytes / us = MB/s
+  // bytes / us is MB/s, and a thousandth of that GB/s
   row.algbw = row.p50_us > 0 ? static_cast<double>(bytes_) / row.p50_us * 1e-3 : 0;
   row.busbw = row.algbw * kind.bus_factor(session_.ranks());
   if (options_.check) row.wrong = wrong;

@@ -1,4 +1,5 @@
-// One measurement: a collective at one size, type, operator and kind of memory, in place or not.
+// One measurement: a collective of one size, type, operator and kind of memory, in place or out of
+// place.
 #pragma once
 #include <memory>
 #include <optional>
@@ -25,14 +26,14 @@ class CollectiveCase {
   CollectiveCase(const CollectiveCase&) = delete;  // place_ refers to a member
   CollectiveCase& operator=(const CollectiveCase&) = delete;
 
-  // less than one element for each rank
+  // Returns true if the size is less than one element for each rank.
   bool empty() const { return count_ == 0 && !choice_.kind->empty(); }
-  // Returns true if the library has this call; asks it, with no elements.
+  // Returns true if the library has this call, which it finds out by a call without elements.
   bool available();
   CollectiveRow run();
 
  private:
-  // In place, a reduction overwrites its input: each call of a sample then has a copy of its own.
+  // A reduction in place overwrites its input, so each call of a sample has its own copy.
   bool consumes_input() const { return choice_.in_place && choice_.kind->reduces; }
   bool holds(Holder holder) const {
     return holder == Holder::kEveryRank || session_.rank() == options_.root;

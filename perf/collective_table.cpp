@@ -8,9 +8,9 @@ double none(double) { return 0; }
 double others(double ranks) { return (ranks - 1) / ranks; }
 double twice_others(double ranks) { return 2 * (ranks - 1) / ranks; }
 
-// Each rank copies what it lacks: all but its own block, or everything from one rank.
+// Each rank copies all blocks that it lacks, either from their owners or from one rank.
 Traffic to_each(double ranks) { return {ranks - 1, ranks - 1}; }
-// Each element is read from every rank once, and written once.
+// Each element is read from every rank once. The sum is written once, or once on each rank.
 Traffic reduce_to_one(double ranks) { return {ranks, 1}; }
 Traffic reduce_to_each(double ranks) { return {ranks, ranks}; }
 Traffic to_one(double ranks) { return {others(ranks), others(ranks)}; }
@@ -34,10 +34,11 @@ Source of_previous(const Position& place, int) {
   return {(place.rank + place.ranks - 1) % place.ranks, 0};
 }
 
-// The uneven all-to-all: a rank receives its own block's size from everyone, end to end.
+// Calls the uneven all-to-all. A rank receives as many elements as its own block has from every
+// rank, and stores them one behind the other.
 fsccl_status_t call_all_to_all_v(const Call& call) {
   const size_t ranks = static_cast<size_t>(call.place.ranks);
-  thread_local std::vector<size_t> sizes, places;  // not made anew in the timed loop
+  thread_local std::vector<size_t> sizes, places;  // kept, so the timed loop allocates nothing
   sizes.assign(ranks, call.count());
   places.resize(ranks);
   for (size_t q = 0; q < ranks; q++) places[q] = q * call.count();
@@ -45,7 +46,7 @@ fsccl_status_t call_all_to_all_v(const Call& call) {
                             places.data(), call.dtype, call.comm, nullptr, nullptr);
 }
 
-// To the next rank and from the previous one, as one operation.
+// Sends to the next rank and receives from the previous one, as one operation.
 fsccl_status_t call_send_recv(const Call& call) {
   constexpr int kTag = 0;
   const Position& at = call.place;

@@ -1,9 +1,9 @@
-// Every collective that can be measured, one entry each: which buffers it has and how large they
-// are, what must be in them afterwards, how busy a bus would be, and the call. To add a collective,
-// add an entry (collective_table.cpp).
+// The table of all collectives that can be measured. The entry of a collective says which buffers
+// it has and how large they are, what must be in them afterwards, and how busy a bus would be, and
+// makes the call. To add a collective, add an entry (collective_table.cpp).
 //
-// Buffers are made of blocks, one for each rank: of `count` elements, or of different sizes in the
-// uneven forms (uneven_blocks()).
+// A buffer consists of blocks, one for each rank. A block has `count` elements; in the uneven forms
+// blocks have different sizes (uneven_blocks()).
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -14,12 +14,12 @@
 namespace fsccl::perf {
 
 struct Blocks {
-  std::vector<size_t> counts, displacements;  // in elements, the same on all ranks
+  std::vector<size_t> counts, displacements;  // numbers of elements, the same on all ranks
   size_t total() const { return displacements.back() + counts.back(); }
 };
 Blocks even_blocks(int ranks, size_t count);
-// As many elements as ranks * count, dealt out 3 : 1 to even and odd ranks (the last of an odd
-// number of ranks has `count`).
+// Deals out ranks * count elements 3 : 1 to even and odd ranks. (If the number of ranks is odd, the
+// last one has `count`.)
 Blocks uneven_blocks(int ranks, size_t count);
 
 // How much of the blocks a buffer holds: nothing, the rank's own block, all of them, or the rank's
@@ -35,8 +35,8 @@ struct Position {
   const Blocks& blocks;
   int rank, ranks, root;
 };
-// The content of an output block: elements first .. of the input of `writer` (reductions: of every
-// rank).
+// The content of an output block: the elements from `first` on of the input of `writer`, or, for a
+// reduction, of the inputs of all ranks.
 struct Source {
   int writer;
   uint64_t first;
@@ -51,9 +51,9 @@ struct Call {
   size_t count() const { return place.blocks.counts[static_cast<size_t>(place.rank)]; }
 };
 
-// The traffic that a collective cannot avoid on one host, all ranks together, for each byte of its
-// size: each input byte is read where it is needed, and each output byte written; bytes that stay
-// cost nothing.
+// The traffic that a collective cannot avoid on one host, for all ranks together and for each byte
+// of its size. Each rank that needs an input byte reads it, and each output byte is written; bytes
+// that stay in their place cost nothing.
 struct Traffic {
   double reads, writes;
 };
@@ -72,8 +72,8 @@ struct CollectiveKind {
 
   bool rooted() const { return input_holder == Holder::kRoot || output_holder == Holder::kRoot; }
   bool empty() const { return output == Extent::kNone; }
-  // nccl-tests' size is that of the larger buffer: of all blocks where one buffer holds them, else
-  // of one.
+  // The size of nccl-tests is that of the larger buffer. If one buffer holds all blocks, it is the
+  // size of all blocks, and otherwise that of one block.
   bool sized_by_all() const { return input == Extent::kAll || output == Extent::kAll; }
 };
 const std::vector<CollectiveKind>& collective_kinds();

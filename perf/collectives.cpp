@@ -47,7 +47,7 @@ class Sweep {
   }
 
  private:
-  // One line of the table, which is up to two cases: out of place and in place.
+  // Lists the lines of the table. A line has up to two cases: out of place and in place.
   void plan() {
     for (const CollectiveKind* kind : options_.collectives) {
       if (!known(*kind)) continue;
@@ -78,7 +78,7 @@ class Sweep {
     return nothing;
   }
 
-  // Each rank has a buffer of the whole size at least.
+  // Checks that the largest line fits in memory. Each rank has at least a buffer of the whole size.
   void check_memory() const {
     uint64_t largest = 0;
     for (const CaseChoice& line : lines_) largest = std::max(largest, line.bytes);
@@ -165,7 +165,7 @@ class Sweep {
   const bool printing_;
   Progress progress_;
   std::unique_ptr<PageFile> page_;
-  std::set<std::string> left_out_;  // messages that were printed
+  std::set<std::string> left_out_;  // messages that were printed about what is left out
   std::vector<CaseChoice> lines_;
   std::vector<CollectiveRow> rows_;
 };

@@ -1,5 +1,5 @@
-// The options of `fsccl-perf collectives`: names and meaning are those of nccl-tests where it has
-// them.
+// The options of `fsccl-perf collectives`. They have the names and meanings of nccl-tests if it has
+// such options.
 #include <fmt/format.h>
 
 #include <algorithm>

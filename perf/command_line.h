@@ -1,6 +1,6 @@
-// The options of fsccl-perf's commands: what the parser is told (CLI11 checks each option by
-// itself), and what then makes the parsed words one request. finish() returns a text that says what
-// is wrong, "" when all is well.
+// The options of fsccl-perf's commands. add_to() tells the parser the options (CLI11 checks each
+// option by itself), and finish() makes one request of the parsed words. finish() returns a text
+// that says what is wrong, or "".
 #pragma once
 #include <CLI/CLI.hpp>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace fsccl::perf {
 
-const CLI::Validator& size_validator();  // a number of bytes like 64K
+const CLI::Validator& size_validator();  // accepts a number of bytes like 64K
 
 class CollectivesCommand {
  public:
@@ -29,7 +29,7 @@ class CollectivesCommand {
   std::string first_ = "8", last_ = "16M", increment_, in_place_ = "both";
   std::optional<double> factor_;
   int check_ = 1;
-  CollectivesOptions options_;  // the parser writes these directly
+  CollectivesOptions options_;  // written by the parser directly
 };
 
 class TuneCommand {
@@ -58,7 +58,7 @@ class StepCommand {
   std::vector<std::string> keep_ = {"none"};
   std::optional<size_t> layers_;
   StepOptions options_;
-  const CLI::App* command_ = nullptr;  // the one that add_to() got
+  const CLI::App* command_ = nullptr;  // the command that add_to() got
 };
 
 }  // namespace fsccl::perf

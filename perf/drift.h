@@ -1,6 +1,6 @@
-// Parameters that move as in training: around fixed values of about N(0, 0.02), each step by some
-// 1e-5, so that their differences in bfloat16 have about the entropy that pre-training has at its
-// highest rate (docs/codecs.md). These are pure functions over memory.
+// Parameters that move as in training: they stay near fixed values of about N(0, 0.02), and each
+// step moves them by a few 1e-5. Their differences in bfloat16 thus have about the entropy that
+// pre-training has at its highest rate (docs/codecs.md). These are pure functions over memory.
 #pragma once
 #include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
@@ -9,7 +9,7 @@
 
 namespace fsccl::perf {
 
-// Writes elements first .. first + count of a vector of fp32.
+// Writes `count` elements of a vector of fp32, from element `first` on.
 void fill_drifted(float* data, uint64_t count, uint64_t first, uint32_t stream,
                   uint32_t generation);
 // Returns how many elements differ from their cast to `wire`, bfloat16 or float16.

@@ -1,6 +1,6 @@
-// fsccl-perf: how fast and how right the library is here. This file starts what the command line
-// asks for; collectives.h and step.h say what is measured, command_line.h which options there are,
-// launch.h how ranks start.
+// fsccl-perf measures how fast the library is here, and checks its results. This file starts what
+// the command line asks for. collectives.h and step.h say what is measured, command_line.h has the
+// options, and launch.h says how ranks start.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -23,14 +23,14 @@ namespace {
 constexpr int kExitWrong = 1, kExitUsage = 2;
 
 struct CommonOptions {
-  int ranks = 0;  // 0: not given
+  int ranks = 0;  // 0 if not given
   std::string bind = "auto";
   std::string local_place;
   bool json = false;
 };
 
 void add_common(CLI::App* command, CommonOptions* common) {
-  command->option_defaults()->always_capture_default();  // --help shows them
+  command->option_defaults()->always_capture_default();  // so that --help shows the defaults
   command
       ->add_option("--ranks", common->ranks,
                    "start this many local ranks; without it: one rank of torchrun, mpirun, mpiexec "
@@ -81,7 +81,7 @@ int run(int argc, char** argv) {
       "llama-3.2-1b --layers 2\ntorchrun "
       "--no-python --nproc-per-node 4 fsccl-perf step");
   CommonOptions common;
-  app.add_option("--local-place", common.local_place)->group("");  // for launch_local() alone
+  app.add_option("--local-place", common.local_place)->group("");  // only launch_local() passes it
   CLI::App* collectives =
       app.add_subcommand("collectives", "single collectives over a range of sizes");
   CLI::App* step = app.add_subcommand(

@@ -46,7 +46,7 @@ th,td{padding:.2rem .6rem;border-bottom:1px solid var(--line);text-align:left;wh
 td.n,th.n{text-align:right}
 )";
 
-// A column of figures stands to the right.
+// Returns true if a text is a figure. A column of figures is aligned to the right.
 bool is_figure(const std::string& text) {
   const size_t first = text.starts_with('-') ? 1 : 0;
   return text.size() > first && text[first] >= '0' && text[first] <= '9';
@@ -74,7 +74,7 @@ std::string escape_html(std::string_view text) {
         result += "&#39;";
         break;
       default:
-        // No control character is allowed in a page, and none has a meaning there.
+        // A page may contain no control characters, which would have no meaning there.
         result += static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F ? ' ' : letter;
     }
   }

@@ -1,6 +1,6 @@
-// A page that needs nothing but itself: text, tables and charts as inline SVG, in the reader's
-// light or dark colours, at any width. Pure functions from values to text; every text from outside
-// is escaped here.
+// A self-contained page with text, tables and charts as inline SVG, in light or dark colours as the
+// reader prefers, for any width. These are pure functions from values to text. They escape every
+// text that they are given.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,10 +21,10 @@ struct Line {
   std::vector<std::pair<double, double>> points;  // x ascending
   size_t color = 0;                               // 0 .. kPageColors - 1
   bool dashed = false;
-  bool wide = false;    // pale and broad, for a line that others lie on
+  bool wide = false;    // pale and broad, for a line on which others lie
   bool stairs = false;  // each value holds until the next point
 };
-enum class Axis { kLinear, kLog, kBytes, kLogBytes };  // bytes: labelled in powers of 1024
+enum class Axis { kLinear, kLog, kBytes, kLogBytes };  // bytes have labels in powers of 1024
 struct LineChart {
   std::string title, x_label, y_label;
   Axis x = Axis::kLinear, y = Axis::kLinear;
@@ -32,7 +32,7 @@ struct LineChart {
 };
 std::string draw(const LineChart& chart);  // "" without a point
 
-// One horizontal bar a row, its parts end to end.
+// A chart with one horizontal bar for each row. The parts of a bar lie end to end.
 struct BarChart {
   std::string title, unit;
   std::vector<std::string> parts;  // names
@@ -49,11 +49,11 @@ std::string draw(const BarChart& chart);
 struct MapChart {
   struct Area {
     size_t band = 0;
-    double begin = 0, end = 0;  // on the x axis
+    double begin = 0, end = 0;  // values of the x axis
     double low = 0, high = 0;   // bytes of the band
     size_t color = 0;           // 0 .. kPageColors - 1
     bool pale = false;          // a second kind of the same colour
-    std::string label, words;   // written into it where there is room; shown when pointed at
+    std::string label, words;   // drawn inside if there is room; shown under the mouse pointer
   };
   struct Band {
     std::string name;
@@ -85,8 +85,8 @@ std::string make_page(const std::string& title, const std::string& subtitle,
                       const std::vector<std::string>& charts,
                       const std::vector<std::string>& tables);
 
-// The file of a page; tried at once, so that a bad path is known before anything is measured. An
-// error is printed.
+// The file of a page. It is opened at once, so that a bad path is known before anything is
+// measured. An error is printed.
 class PageFile {
  public:
   explicit PageFile(const std::string& path);

@@ -21,7 +21,7 @@
 namespace fsccl::perf {
 namespace {
 
-constexpr int kGraceSeconds = 15;  // for the other ranks to notice that one failed
+constexpr int kGraceSeconds = 15;  // time in which the other ranks notice that one failed
 
 std::vector<int> allowed_cores() {
   std::vector<int> cores;
@@ -33,7 +33,7 @@ std::vector<int> allowed_cores() {
   return cores;
 }
 
-// In the child, between fork and exec: system calls only.
+// Runs in the child between fork and exec, so it makes system calls only.
 [[noreturn]] void become_rank(pid_t parent, int pipe, int core, const sigset_t& signals,
                               const char* program, char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -47,7 +47,7 @@ std::vector<int> allowed_cores() {
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   fcntl(pipe, F_SETFD, 0);
   execv(program, arguments);
-  execv("/proc/self/exe", arguments);  // started by a name that leads nowhere any more
+  execv("/proc/self/exe", arguments);  // the name of the program may no longer exist
   constexpr char kText[] = "fsccl-perf: this program cannot be started again for a rank\n";
   (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   _exit(127);
@@ -131,7 +131,7 @@ bool in_launcher_environment() {
 
 int launch_local(int ranks, Binding binding, int argc, char** argv) {
   int ends[2];
-  // Packets: each id is read whole, by one rank, without any framing.
+  // The pipe has packets (O_DIRECT), so each id is read whole by one rank without framing.
   if (pipe2(ends, O_CLOEXEC | O_DIRECT) != 0) {
     fmt::print(stderr, "fsccl-perf: pipe: {}\n", strerror(errno));
     return 1;

@@ -1,4 +1,5 @@
-// The arithmetic of machine.h, apart from its measuring.
+// The arithmetic of machine.h. It has its own file because it needs no communicator, so that pages
+// and tests can use it without one.
 #include <algorithm>
 
 #include "machine.h"

@@ -16,14 +16,14 @@ namespace fsccl::perf {
 namespace {
 
 constexpr int kSamples = 7;
-constexpr double kSampleUs = 200;  // at least
+constexpr double kSampleUs = 200;  // the least time of a sample
 
-// Keeps a value that nobody uses.
+// Keeps the compiler from dropping the computation of a value that is not used.
 void keep(uint64_t value) { asm volatile("" : : "r"(value) : "memory"); }
 
 #if defined(__x86_64__)
-// 16 aligned bytes at a time are enough: four loads in flight are what the memory of one core is
-// waiting for.
+// Sums words by loads of 16 aligned bytes. Four loads in flight suffice to keep the memory path of
+// a core busy, so wider loads would not be faster.
 uint64_t sum_words(const char* data, uint64_t bytes) {
   const auto* words = reinterpret_cast<const __m128i*>(data);
   __m128i sums[4] = {};

@@ -1,6 +1,6 @@
-// The speed of the machine itself, as a limit for results: all ranks at the same time copy memory,
-// or read it (a sum), each in buffers of its own of `bytes` bytes. The two give the least time of
-// any operation that must read and write so many bytes.
+// The speed of the machine itself, as a limit for results. All ranks at the same time copy memory,
+// or read it to sum it, each in its own buffers of `bytes` bytes. The two rates give the least time
+// of any operation that must read and write so many bytes.
 #pragma once
 #include <cstdint>
 
@@ -8,17 +8,19 @@
 
 namespace fsccl::perf {
 
-constexpr uint64_t kLeastLimitBytes = 1024;  // below, the clock is all that would be measured
+constexpr uint64_t kLeastLimitBytes = 1024;  // for fewer bytes only the clock would be measured
 
 struct MachineLimit {
   uint64_t bytes = 0;
-  double copy_gb_per_s = 0, read_gb_per_s = 0;  // all ranks together: bytes copied, bytes read
+  double copy_gb_per_s = 0, read_gb_per_s = 0;  // bytes copied and read by all ranks together
 };
-// All ranks call it. Copies are memcpy or, where that is faster, stores that bypass the caches.
+// Measures the rates; all ranks call it. A copy is memcpy or stores that bypass the caches,
+// whichever is faster.
 MachineLimit measure_limit(const Session& session, uint64_t bytes);
 
-// GB/s of something that reads `reads` and writes `writes` bytes, all ranks together, for each of
-// its own bytes: every byte that is written counts as a copy, and what is read beyond that as read.
+// Returns the highest possible GB/s of an operation in which all ranks together read `reads` and
+// write `writes` bytes for each byte of its size. Each written byte counts as a copy, and bytes
+// read beyond those copies count as read.
 double limit_rate(const MachineLimit& limit, double reads, double writes);
 
 }  // namespace fsccl::perf

@@ -1,5 +1,5 @@
-// The map of html.h: bands of bytes over time. Its viewBox is as wide as a screen; on a phone it is
-// moved sideways.
+// The map of html.h, with bands of bytes over time. Its viewBox is as wide as a screen; on a phone
+// the reader scrolls it sideways.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ struct Frame {
   double top = 0, height = 0;
 };
 
-// Heights go by bytes; what would be too low to see is made higher.
+// Returns the frames of the bands. Their heights are proportional to the bytes, but high enough to
+// be seen.
 std::vector<Frame> frames_of(const std::vector<MapChart::Band>& bands) {
   double sum = 0, top = 4;
   for (const MapChart::Band& band : bands) sum += std::max(band.bytes, 1.0);

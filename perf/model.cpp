@@ -16,13 +16,13 @@ namespace fsccl::perf {
 namespace {
 
 using Json = nlohmann::json;
-// in a model: beyond any memory, and far from overflow
+// More elements than this fit in no memory; sums below it do not overflow.
 constexpr uint64_t kMostElements = uint64_t{1} << 48;
 constexpr uint64_t kMostFileBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostRepeats = 100'000;
 constexpr uint64_t kMostParams = 10'000'000;
 
-// Reads one document; the first problem is kept, with its place ("units[2].params[0][1]: ...").
+// Reads one document. It keeps the first problem, with its place ("units[2].params[0][1]: ...").
 class Reader {
  public:
   Reader(const std::string& source, std::string* error) : source_(source), error_(error) {}
@@ -80,7 +80,7 @@ class Reader {
         if (!add_unit(units[u], fmt::format("{}.units[{}]", place, u), i, model)) return false;
     return true;
   }
-  // `index` takes the place of {} in the name of a unit of a group.
+  // In the name of a unit of a group, `index` takes the place of {}.
   bool add_unit(const Json& json, const std::string& place, std::optional<uint64_t> index,
                 Model* model) {
     model->units.emplace_back();
@@ -147,7 +147,7 @@ class Reader {
 
   const std::string& source_;
   std::string* error_;
-  uint64_t total_ = 0;  // elements
+  uint64_t total_ = 0;  // number of elements
   uint64_t params_ = 0;
   std::set<std::string> seen_;  // names of units
 };
@@ -215,7 +215,7 @@ std::optional<Model> parse_model(std::string_view text, const std::string& sourc
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::exception& problem) {  // the parser's only way to say where it stopped
+  } catch (const Json::exception& problem) {  // only the exception says where the parser stopped
     std::string_view what = problem.what();
     if (const size_t bracket = what.find("] "); bracket != std::string_view::npos)
       what.remove_prefix(bracket + 2);

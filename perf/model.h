@@ -5,9 +5,9 @@
 // units, with the numbers first, first + 1, ... in the place of {} in their names:
 //   {"repeat": 32, "first": 0, "units": [{"name": "layers.{}.attention", "params": [...]},
 //                                        {"name": "layers.{}.experts", ...}]}
-// A unit belongs to a layer when a component of its name ends in a digit: "layers.3" and
-// "layers.3.experts" to layer "layers.3". The first unit stays gathered for the whole step, as
-// FSDP's root does, or is taken apart (split_root).
+// A unit belongs to a layer if a component of its name ends in a digit: "layers.3" and
+// "layers.3.experts" belong to layer "layers.3". The first unit stays gathered for the whole step,
+// as FSDP's root does, or is split in two (split_root).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ struct ModelUnit {
   std::string name;
   std::vector<ModelParam> params;
   uint64_t elements() const;
-  std::string_view layer() const;  // the layer in its name; empty when it belongs to none
+  std::string_view layer() const;  // the layer in its name, or empty
   bool is_layer() const { return !layer().empty(); }
 };
 struct Model {
@@ -34,28 +34,30 @@ struct Model {
   std::vector<ModelUnit> units;
   size_t stays = 0;  // the unit that is not given back between the forward and the backward pass
   uint64_t elements() const;
-  size_t layers() const;  // different ones
+  size_t layers() const;  // number of different layers
 };
 
-// Nothing on failure, and then *error says what is wrong and where; `source` names the text in it.
+// Returns nothing on failure, and then *error says what is wrong and where; it names the text
+// `source`.
 std::optional<Model> parse_model(std::string_view text, const std::string& source,
                                  std::string* error);
 
-// `name` is a file (it has a slash or ends in .json) or the name of a model in one of the
-// `folders`, in upper or lower case.
+// Reads the model `name`. A name with a slash, or one that ends in .json, is the path of a file.
+// Any other name is that of a file in one of the `folders`, in upper or lower case.
 std::optional<Model> load_model(const std::string& name, const std::vector<std::string>& folders,
                                 std::string* error);
 
-// Where models are: perf/models in a build tree, share/fsccl/models of an installed one.
+// Returns the folders that may hold models: perf/models of a build tree, and share/fsccl/models of
+// an installation.
 std::vector<std::string> model_folders();
 
-// Keeps the units of the first `layers` layers and those of none; false with *error when the model
-// has fewer.
+// Keeps the units of the first `layers` layers and those that belong to no layer. Returns false and
+// sets *error if the model has fewer layers, or if no unit is left.
 bool keep_layers(Model* model, size_t layers, std::string* error);
 
-// Makes two units of the root, as TorchTitan shards models: its first parameter (the embedding)
-// begins the step, the others (norm and head) end it, and stay from the forward to the backward
-// pass.
+// Makes two units of the root, as TorchTitan shards models. One has the first parameter (the
+// embedding) and begins the forward pass. The other has the rest (norm and head), ends the forward
+// pass, and stays for the backward pass.
 void split_root(Model* model);
 
 }  // namespace fsccl::perf

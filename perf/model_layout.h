@@ -1,4 +1,4 @@
-// A unit of a model as the library's parameters, with the blocks of a ragged layout.
+// Translates a unit of a model into the library's parameters, with the blocks of a ragged layout.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -15,13 +15,13 @@ struct Block {
   uint64_t rows = 1, columns = 1;
 };
 
-// "element", "1", or "RxC"; nothing if it is none of them.
+// Reads "element", "1", or "RxC"; returns nothing for another text.
 std::optional<Block> parse_block(const std::string& text);
-// For a command line: empty, or what is wrong with `text`.
+// Checks a block of a command line: returns what is wrong with `text`, or an empty text.
 std::string check_block(const std::string& text);
 
-// fp32, in plain names that live as long as the unit. Vectors, such as biases and norms, are cut
-// anywhere.
+// Returns fp32 parameters, whose names live as long as the unit. A vector, such as a bias or a
+// norm, may be cut anywhere.
 std::vector<fsccl_param_t> params_of(const ModelUnit& unit, const Block& block);
 
 }  // namespace fsccl::perf

@@ -1,6 +1,6 @@
-// The path under which this program was started, for those that start it again. Not /proc/self/exe:
-// a process started by that is called "exe" in lists of processes, and a container may have no
-// /proc.
+// The path by which this program was started, with which it can start itself again. It is not
+// /proc/self/exe, because a process started by that is called "exe" in lists of processes, and a
+// container may have no /proc.
 #pragma once
 #include <sys/auxv.h>
 

@@ -17,7 +17,7 @@ std::string form_of(const CollectiveRow& row) {
 
 constexpr size_t kLimitColors = 2, kOwnColors = kPageColors - kLimitColors;
 
-// Where the ranks have private outputs, and where they share one.
+// Adds the limits of the machine for private outputs, and for an output that the ranks share.
 void add_limits(const CollectiveKind& kind, const std::vector<const CollectiveRow*>& rows,
                 const std::vector<MachineLimit>& limits, LineChart* chart) {
   const auto add = [&](const char* name, size_t color, Traffic traffic) {
@@ -36,8 +36,8 @@ void add_limits(const CollectiveKind& kind, const std::vector<const CollectiveRo
   if (any_shared && !same) add("limit, shared", kPageColors - 2, shared);
 }
 
-// The first forms of a collective have colours of their own; beyond, lines of other forms share
-// them, dashed.
+// The first forms of a collective have their own colours. Lines of further forms are dashed and use
+// the same colours again.
 std::string chart_of(const std::string& collective, const std::vector<const CollectiveRow*>& rows,
                      const std::vector<MachineLimit>& limits, bool bandwidth) {
   LineChart chart{bandwidth ? collective + ": algbw by size" : collective + ": time by size",

@@ -1,5 +1,5 @@
-// The page of `fsccl-perf collectives --report`: bandwidth by size against what the machine can do,
-// and times by size.
+// The page of `fsccl-perf collectives --report`. It shows bandwidth by size beside what the machine
+// can do, and times by size.
 #pragma once
 #include <string>
 #include <vector>

@@ -43,8 +43,8 @@ std::string memory_chart(const StepReport& report) {
                         {std::move(reserved), std::move(most), std::move(bound), std::move(live)}});
 }
 
-// Units by the size of their slot, against what the machine needs for the bytes that must be read
-// and written.
+// Draws the bandwidth of units by the size of their slot, beside the limit that the machine sets by
+// the bytes that must be read and written.
 std::string bandwidth_chart(const StepReport& report, const std::vector<MachineLimit>& limits) {
   std::map<double, std::pair<double, double>> best;  // slot bytes: GB/s of gathers, of reductions
   const auto rate = [](uint64_t bytes, double time_us, double times) {
@@ -65,7 +65,8 @@ std::string bandwidth_chart(const StepReport& report, const std::vector<MachineL
     gathers.points.emplace_back(bytes, rates.first);
     reductions.points.emplace_back(bytes, rates.second);
   }
-  // A limit is a measurement too: where a unit was faster, the machine can do what the unit did.
+  // A limit is measured, too. If a unit was faster than it, then the machine can do what the unit
+  // did.
   for (const MachineLimit& limit : limits) {
     const double bytes = static_cast<double>(limit.bytes);
     const auto reached = best.find(bytes);

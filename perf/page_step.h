@@ -1,5 +1,5 @@
-// The page of `fsccl-perf step --report`: time per phase and rank, memory over time against what
-// must be there, and units.
+// The page of `fsccl-perf step --report`. It shows the time by phase and rank, memory over time
+// beside its lower bound, and the units.
 #pragma once
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace fsccl::perf {
 
-// `limits`: what the machine can do at the sizes of the units' slots.
+// `limits` are what the machine can do at the sizes of the units' slots.
 std::string step_page(const StepReport& report, const std::vector<MachineLimit>& limits);
 
 }  // namespace fsccl::perf

@@ -1,5 +1,5 @@
-// One line on stderr that says how far long work is: at once on a terminal, where it is written
-// over itself, else every few seconds.
+// Says on stderr how far a long work is. On a terminal this is one line, which is written over
+// itself; elsewhere a line is added every few seconds.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void say(const std::function<std::string()>& text);  // `text` is called only when it is time
-  void clear();                                        // before anything else is printed
+  void clear();                                        // is called before anything else is printed
 
  private:
   bool active_, terminal_, shown_ = false;

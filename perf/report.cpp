@@ -53,7 +53,7 @@ void print_collectives_head(int ranks) {
   fmt::print("#{:>70} {:^52}  {:^52}\n", "", "out-of-place", "in-place");
   fmt::print("#{:>16} {:>11} {:>11} {:>6} {:>6} {:>4} {:>6}   {}   {}\n", "collective", "size(B)",
              "count", "type", "redop", "root", "memory", half, half);
-  flush_output();  // long before the first row
+  flush_output();  // the first row may come much later
 }
 
 void print_line(const CollectiveRow* out_of_place, const CollectiveRow* in_place) {

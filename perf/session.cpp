@@ -49,7 +49,7 @@ Session::Session(const std::optional<LocalRank>& place) {
     config.ranks = place->ranks;
   }
   fsccl_launch_info_t launched = FSCCL_LAUNCH_INFO_INIT;
-  // for what goes wrong before the library knows
+  // for messages of errors that come before the communicator is there
   if (!place && fsccl_launcher(&launched) == FSCCL_OK) g_rank = launched.rank;
   must(fsccl_comm_create(&config, &comm_), "fsccl_comm_create");
   if (place) explicit_bzero(&id, sizeof id);

@@ -12,17 +12,18 @@
 
 namespace fsccl::perf {
 
-// Ends the process with status 1 and the library's own words if `status` is an error. A tool has
-// nothing to recover.
+// Ends the process with status 1 if `status` is an error, after printing what the library says of
+// it. A tool has nothing to recover.
 void must(fsccl_status_t status, const char* what);
-// Says so if it is not.
+// Returns true if `status` is no error; otherwise prints what the library says of it.
 bool succeeded(fsccl_status_t status, const char* what);
 
 double now_us();
 
 class Session {
  public:
-  // From the place that launch_local() gave, else from the environment.
+  // Makes the communicator. This rank's place is `place`, which launch_local() gave, or else that
+  // of the environment.
   explicit Session(const std::optional<LocalRank>& place);
   ~Session();
   Session(const Session&) = delete;
@@ -35,19 +36,20 @@ class Session {
   int hosts() const { return hosts_; }
   bool shares_cores() const { return shares_cores_; }  // some host has more ranks than cores
 
-  // Once, before pool() is used; collective. With `dry_run` units move no bytes, and the limit is
-  // the rank's.
+  // Makes the pool; collective. It is called once, before pool() is used. With `dry_run` units move
+  // no bytes. The limit is that of one rank; 0 stands for the default.
   void open_pool(bool dry_run = false, uint64_t limit_bytes = 0);
 
-  // Collective: ends the processes of all ranks with `status` where `failed` on any of them, which
-  // has said why. One that ended alone would be a death to the others.
+  // Ends the processes of all ranks with `status` if `failed` is true on any rank; collective. That
+  // rank has already said why. If it ended alone, the others would report its death instead.
   void end_where(bool failed, int status) const;
-  // Collective, for large amounts: ends them all where some host has not got that much more memory,
-  // before its system has to kill.
+  // Ends the processes of all ranks if a host has less than `bytes_a_host` bytes available;
+  // collective. It is called before large amounts are taken, for which the system might otherwise
+  // kill processes.
   void must_fit(uint64_t bytes_a_host, const std::string& what, const std::string& advice) const;
 
   void barrier() const;
-  std::vector<double> all_ranks(const std::vector<double>& values) const;  // rank after rank
+  std::vector<double> all_ranks(const std::vector<double>& values) const;  // rank 0 first
   std::vector<double> max_over_ranks(std::vector<double> values) const;
   std::vector<double> sum_over_ranks(std::vector<double> values) const;
   uint64_t sum_over_ranks(uint64_t value) const;

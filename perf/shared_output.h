@@ -1,6 +1,6 @@
-// One physical output per host: the slot of a unit with one frozen parameter, of which each rank
-// holds a block (all-gather) or rank 0 everything (broadcast). A call gives the slot back and
-// gathers again, so each rank's copy into the slot is part of its time.
+// An output that exists once per host, in the slot of a unit with one frozen parameter. Each rank
+// holds a block of the parameter (all-gather), or rank 0 holds all of it (broadcast). A call gives
+// the slot back and gathers again, so the copy of each rank into the slot is part of its time.
 #pragma once
 #include "collective_table.h"
 #include "session.h"
@@ -9,8 +9,8 @@ namespace fsccl::perf {
 
 class SharedOutput {
  public:
-  // `input`: this rank's part, in the caller's memory, NULL where it holds none; must outlive this
-  // object.
+  // `input` is this rank's part in the caller's memory, or null if the rank holds none. It must
+  // outlive this object.
   SharedOutput(const Session& session, SharedSlot slot, void* input, uint64_t elements,
                fsccl_dtype_t dtype);
   ~SharedOutput();

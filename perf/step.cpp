@@ -19,8 +19,8 @@
 namespace fsccl::perf {
 namespace {
 
-// A step's time is the sum of the first six; the rest is what the tool itself does, with the clock
-// stopped.
+// The time of a step is the sum of the phases before kClockedPhases. The other phases are what the
+// tool itself does, while the clock is stopped.
 enum Phase : size_t {
   kUnshardForward,
   kUnshardBackward,
@@ -37,10 +37,10 @@ constexpr const char* kPhaseNames[kPhases] = {
     "unshard_forward", "unshard_backward", "wait", "reshard",
     "gradient_slot",   "reduce",           "fill", "check"};
 
-// Microseconds of one step on this rank.
+// The times of one step on this rank, in microseconds.
 struct StepTimes {
   std::array<double, kPhases> phases{};
-  std::vector<double> unshard, reduce;  // per unit; the first with its wait
+  std::vector<double> unshard, reduce;  // by unit; `unshard` includes the wait
   double clocked() const {
     double sum = 0;
     for (size_t i = 0; i < kClockedPhases; i++) sum += phases[i];
@@ -63,7 +63,8 @@ StepShape shape_of(const Session& session, const Model& model, const StepOptions
   return shape;
 }
 
-// Returns the slots that one rank sees: shared slots once, and its own.
+// Returns the shape of the slots that one rank sees, which are those that its host shares and its
+// own.
 StepShape one_rank(StepShape shape) {
   shape.ranks = shape.hosts = 1;
   return shape;
@@ -84,8 +85,8 @@ class Runner {
       if (session.rank() == 0) page_ = std::make_unique<PageFile>(options.report);
       session.end_where(page_ && !page_->open(), 2);
     }
-    // The pool's own limit is what fits; in a dry run it is what any order of slots could need,
-    // private gradients included.
+    // The pool has its default limit, except in a dry run, where the limit is more than any order
+    // of slots could need, as if all gradients had slots.
     StepShape most = one_rank(shape_);
     most.gradient_slots = true;
     session.open_pool(
@@ -171,7 +172,8 @@ class Runner {
     must(fsccl_pool_schedule(session_.pool(), events.data(), events.size()), "fsccl_pool_schedule");
   }
 
-  // With `memory`, notes what is there after each event.
+  // Runs one step. Adds to `memory`, unless that is null, a point at the beginning and one after
+  // each event.
   StepTimes step(std::vector<MemoryPoint>* memory) {
     StepTimes times;
     times.unshard.resize(units_.size());
@@ -184,7 +186,7 @@ class Runner {
     const std::vector<uint64_t> bounds = live_bytes(model_, events_, one_rank(shape_));
     fsccl_counters_t before = FSCCL_COUNTERS_INIT, after = FSCCL_COUNTERS_INIT;
     must(fsccl_comm_counters(session_.comm(), &before), "fsccl_comm_counters");
-    // the slots that are kept
+    // At the beginning only the slots of kept units are live, as after the last event.
     if (memory) memory->push_back({0, pool_stats().collective_live_bytes, bounds.back()});
     for (size_t i = 0; i < events_.size(); i++) {
       handle(events_[i], generation, &times);
@@ -200,8 +202,8 @@ class Runner {
   }
 
   // Writes gradients off the clock, between two barriers. The first one keeps a rank that is early
-  // from writing on a core that another rank, whose clock runs, needs. The second one keeps what
-  // one rank writes longer from becoming a wait of the others.
+  // from writing on a core that another rank, whose clock runs, needs. The second one keeps the
+  // others from waiting on the clock for a rank that writes longer.
   template <class Write>
   void fill_between_barriers(StepTimes* times, const Write& write) const {
     if (options_.dry_run) return;
@@ -255,7 +257,7 @@ class Runner {
   }
 
   static void finish(fsccl_work_t* work) {
-    if (!*work) return;  // complete when it was issued
+    if (!*work) return;  // the gather was complete when it was issued
     must(fsccl_work_wait(*work, -1), "fsccl_work_wait");
     must(fsccl_work_release(*work), "fsccl_work_release");
     *work = nullptr;
@@ -267,7 +269,8 @@ class Runner {
     return stats;
   }
 
-  // Everything but the times and the final check, whose own gathers must not count.
+  // Returns the report without the times and without the result of the final check. It runs before
+  // that check, whose own gathers must not count.
   StepReport describe() const {
     const fsccl_pool_stats_t stats = pool_stats();
     StepReport report;
@@ -358,7 +361,7 @@ class Runner {
     }
   }
 
-  // For the page: what the machine can do at the sizes of the units.
+  // Measures, for the page, what the machine can do at the sizes of the units.
   std::vector<MachineLimit> measure_limits() {
     std::vector<MachineLimit> limits;
     if (options_.report.empty() || options_.dry_run) return limits;

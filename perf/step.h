@@ -1,8 +1,8 @@
-// fsccl-perf step: replays the communication and the memory of FSDP steps of a model, without its
-// computation. Before every step all fp32 shards are written anew; gradients are written when a
-// backward pass would write them. Both are off the clock. See step_schedule.h for the order and the
-// bounds. A dry run does the same calls on a pool with dry_run, and writes and checks nothing: a
-// model of any size can be planned where it does not fit.
+// fsccl-perf step replays the communication and the memory of FSDP steps of a model, without its
+// computation. All fp32 shards are written anew before every step, and gradients are written when a
+// backward pass would write them, both off the clock. step_schedule.h has the order and the bounds.
+// A dry run makes the same calls on a pool with dry_run, and writes and checks nothing, so a model
+// can be planned on a machine in which it does not fit.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,20 +23,20 @@ struct StepOptions {
   uint64_t keep_budget_bytes = 0;
   bool gradient_slots = true;
   bool shared = true;
-  // the schedule is declared before the first step, else recorded from it
+  // true if the schedule is declared before the first step instead of recorded from it
   bool declare = false;
   // a slot for each parameter and gradient, given back one by one in the backward pass
   bool by_parameter = false;
   int prefetch = 1;
-  bool drifts = false;  // shards change little from step to step (drift.h), else to anything
-  // codec of gathers: steps with and without it are compared (step_codec.h)
+  bool drifts = false;  // each step changes shards only a little (drift.h)
+  // codec of gathers; with one, steps with and without it are compared (step_codec.h)
   fsccl_codec_kind_t codec = FSCCL_CODEC_NONE;
   bool codec_always = false;  // the delta codec does not decline where it loses
   int steps = 5;
   int warmup = 1;
-  bool dry_run = false;  // no memory, no data: what the library's own bookkeeping does and takes
+  bool dry_run = false;  // takes no memory, moves no data; only the bookkeeping runs
   bool json = false;
-  std::string report;  // path of the HTML page; empty: none
+  std::string report;  // path of the HTML page; empty if there is none
   // paths of rank 0's fsccl_pool_snapshot() after the measured steps
   std::vector<std::string> snapshots;
 };

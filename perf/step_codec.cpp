@@ -46,7 +46,7 @@ class CodecRunner {
       for (size_t u = 0; u < model.units.size(); u++)
         variant.units.push_back(std::make_unique<StepUnit>(session, model.units[u], u, false,
                                                            variant.options, nullptr));
-      state_bytes_ = session.sum_over_ranks(live_bytes() - before);  // the last one is the codec's
+      state_bytes_ = session.sum_over_ranks(live_bytes() - before);  // the codec's come last
     }
     elements_ = model.elements();
   }
@@ -72,8 +72,8 @@ class CodecRunner {
     return stats.local_live_bytes;
   }
 
-  // Forward gathers all units, backward gathers them again, in the reverse order, and reduces; each
-  // is given back after its use.
+  // Runs a step. Forward gathers all units; backward gathers them again in the reverse order and
+  // reduces their gradients. Each unit is given back after its use.
   uint64_t step(Variant& variant, bool measured) {
     const uint32_t generation = ++generation_;
     double gathers = 0, whole = 0;
@@ -169,7 +169,7 @@ class CodecRunner {
   const StepOptions options_;
   std::array<Variant, kVariants> variants_;
   std::array<double, 2> before_{};
-  uint64_t state_bytes_ = 0;  // bytes of the codec in the pools of all ranks
+  uint64_t state_bytes_ = 0;  // bytes that the codec has in the pools of all ranks
   uint64_t elements_ = 0;
   uint32_t generation_ = 0;
 };

@@ -1,7 +1,8 @@
-// fsccl-perf step --codec: the gathers of FSDP steps without a codec, without one but with what
-// forward gathered kept for backward (which takes as much memory as a codec's copies), and with the
-// codec, side by side: step by step in turn, on one machine in the same minutes. Shards change from
-// step to step by about as much as training changes them at its highest rate.
+// fsccl-perf step --codec compares three ways to gather in FSDP steps: without a codec, without a
+// codec but with parameters kept between forward and backward (which takes as much memory as the
+// copies of a codec), and with the codec. The three take turns step by step, so that all of them
+// run on one machine in the same minutes. Shards change from step to step by about as much as
+// training changes them at its highest rate.
 #pragma once
 #include <cstdint>
 

@@ -41,7 +41,7 @@ std::vector<StepEvent> make_step_by_parameter(const Model& model, int prefetch) 
   const auto add = [&events](EventKind kind, size_t unit, bool backward, size_t param = 0) {
     events.push_back({kind, unit, backward, param});
   };
-  // [begin, end) of its parameters, backward
+  // Adds the backward pass of the parameters [begin, end) of a unit.
   const auto pass = [&add](size_t unit, size_t begin, size_t end) {
     for (size_t i = end; i-- > begin;) {
       add(EventKind::kGradient, unit, true, i);

@@ -1,5 +1,5 @@
-// One unit of a replayed step: the library's unit, the caller's shards and sharded gradients beside
-// it, and the data that goes in and must come out.
+// One unit of a replayed step: the library's unit, the caller's shards and sharded gradients, and
+// the values that are written into them and must come out.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -12,8 +12,8 @@
 
 namespace fsccl::perf {
 
-// Plain memory of the caller; ends the process when there is none. With `addresses_only` it must
-// not be touched.
+// Plain memory of the caller. The constructor ends the process if there is none. With
+// `addresses_only` the memory must not be touched.
 class Memory4k {
  public:
   Memory4k(uint64_t bytes, bool addresses_only);
@@ -32,8 +32,9 @@ uint64_t gradient_bytes(const ModelUnit& unit, const StepOptions& options);
 
 class StepUnit {
  public:
-  // `gradients`: where private gradients are written, gradient_bytes(unit, options); units may have
-  // it in common, because it is used from writing to reducing.
+  // Private gradients are written to `gradients`, which has gradient_bytes(unit, options) bytes.
+  // Units may share this memory, because a unit uses it only from the writing of its gradients to
+  // their reduction.
   StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays,
            const StepOptions& options, char* gradients);
   ~StepUnit();
@@ -42,7 +43,7 @@ class StepUnit {
 
   fsccl_unit_t handle() const { return unit_; }
 
-  // Blocking without `work`.
+  // Gathers the parameters. The call blocks unless `work` is given.
   void unshard(fsccl_work_t* work);
   void reshard();
   void take_gradients();
@@ -54,8 +55,9 @@ class StepUnit {
   void write_shards(uint32_t generation);
   void write_gradients(uint32_t generation);
   void write_gradient(size_t param, uint32_t generation);
-  // The number of wrong elements: a few of each parameter while gathered; all of them; all of this
-  // rank's reduced gradients.
+  // These return the number of wrong elements: look() among a few of each parameter, while the unit
+  // is gathered; check_gathered() among all parameters, which it gathers first; check_reduced()
+  // among all of this rank's sharded gradients.
   uint64_t look(uint32_t generation) const;
   uint64_t check_gathered(uint32_t generation);
   uint64_t check_reduced(uint32_t generation) const;
@@ -67,8 +69,8 @@ class StepUnit {
     uint64_t first = 0, count = 0;  // this rank's part
     float* shard = nullptr;
     float* sharded_grad = nullptr;
-    void* grad = nullptr;  // whole; in the slot, or the caller's
-    uint32_t stream = 0;   // stream of its values; its gradients have stream + 1
+    void* grad = nullptr;  // the whole gradient, in its slot or in the caller's memory
+    uint32_t stream = 0;   // seeds its values; stream + 1 seeds its gradients
   };
 
   const Session& session_;

@@ -28,11 +28,12 @@ struct Point {
   const CollectiveKind* kind;
   Memory memory;
   uint64_t bytes;
-  std::string chosen;           // as fsccl_explain has it
-  Timing choice, best;          // best: the same plan where none is better
+  std::string chosen;           // the plan, as fsccl_explain names it
+  Timing choice, best;          // `best` is `choice` if no forced plan is faster
   std::vector<Timing> timings;  // times of the forced plans
   double spread() const { return spread_of(choice, best); }
-  // The same plan, forced, may be faster only because nobody asks first where the buffers lie
+  // Returns true if another plan than the chosen one is better. The chosen plan itself may be
+  // faster when it is forced, only because no rank asks then where the buffers lie
   // (select/select.cpp).
   bool behind() const { return best.plan != chosen && better(best, choice); }
 };
@@ -91,7 +92,8 @@ class Tuner {
     return status.ok();
   }
 
-  // The communicators of all plans that are candidates at any of the sizes, the free choice first.
+  // Opens a communicator without a forced plan, and one for each plan that is a candidate at any of
+  // the sizes.
   void open(const CollectiveKind& kind) {
     forced_.clear();
     forced_.emplace_back(session_, "", kind.name);
@@ -150,8 +152,7 @@ class Tuner {
            kind.name);
     };
     const auto sample = [&](const Forced& forced, int calls) {
-      // not counted: the caches are as the plan before has left them, which is the same one in each
-      // repeat
+      // This call is not counted, because the caches are as the plan before has left them.
       call(forced);
       session_.barrier();
       const double begin = now_us();
@@ -209,8 +210,8 @@ class Tuner {
     flush_output();
   }
 
-  // A rule where a plan is better by more than the spread in one kind of memory and not worse by
-  // more in any other.
+  // Adds a rule for the plan with the largest gain, if there is one that is better than the choice
+  // by more than the spread in one kind of memory, and worse by more than the spread in none.
   void decide(const CollectiveKind& kind, uint64_t bytes, const std::vector<Point>& points) {
     double most = 0;
     std::string plan;
@@ -250,7 +251,8 @@ class Tuner {
     (*file)["costs"].push_back(entry);
   }
 
-  // A price that was measured takes the place of an older one of the same way.
+  // Adds the measured prices. Each takes the place of an older one of the same operation, ranks and
+  // algorithm.
   void add_prices(Json* file) const {
     for (const std::string& text : prices_) {
       const Json price = Json::parse(text);
@@ -266,8 +268,8 @@ class Tuner {
     if ((*file)["native"].empty()) file->erase("native");
   }
 
-  // New rules go before those of the file in force. Collective. False: it could not be written, and
-  // that was said.
+  // Writes the tuning file; collective. New rules go before those of the file in force. Returns
+  // false, after a message on stderr, if the file could not be written.
   bool write() {
     Json file = {{"fsccl_tuning", 1},
                  {"costs", Json::array()},
@@ -312,8 +314,8 @@ class Tuner {
   OutputFile output_;
   uint64_t points_ = 0;
   std::vector<Forced> forced_;
-  std::vector<std::string> rules_;   // found
-  std::vector<std::string> prices_;  // measured, of algorithms on GPUs
+  std::vector<std::string> rules_;   // the rules that were found
+  std::vector<std::string> prices_;  // the measured prices of algorithms on GPUs
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// fsccl-perf tune: whether the plans that the library chooses are the best of those that it can be
-// made to take, and the tuning file that makes them so. Each candidate of fsccl_explain is forced,
-// by FSCCL_PLAN, on a communicator of its own; all are measured in turn, a sample each, so that
-// what disturbs one disturbs all, and what is better than the choice once more. The choice is
-// behind where the best one's median is lower by more than the spread of the two.
+// fsccl-perf tune compares the plans that the library chooses with all others that it could take,
+// and writes a tuning file that corrects the choice. FSCCL_PLAN forces each candidate of
+// fsccl_explain on its own communicator. All candidates are measured in turn, one sample each, so
+// that a disturbance meets all of them. A candidate that is better than the choice by more than the
+// spread of the two is measured once more. The choice is *behind* if the best candidate is still
+// better by that much.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,11 +20,11 @@ inline constexpr const char* kTunedUnits = "unit_unshard";
 struct TuneOptions {
   std::vector<const CollectiveKind*> collectives;
   std::vector<Memory> memories;
-  bool gpu = false;    // memory of GPUs as well (tune_gpu.h)
-  bool units = false;  // with it, the gathers of units on GPUs (kTunedUnits)
+  bool gpu = false;    // tunes memory of GPUs as well (tune_gpu.h)
+  bool units = false;  // tunes gathers of units on GPUs (kTunedUnits), too
   std::vector<uint64_t> sizes;
   int repeats = 15;
-  std::string output;  // the tuning file; empty: none
+  std::string output;  // path of the tuning file; empty if there is none
   bool json = false;
 };
 

@@ -1,4 +1,5 @@
-// The options of `fsccl-perf tune`: those of `fsccl-perf collectives` where they mean the same.
+// The options of `fsccl-perf tune`. They have the meanings of `fsccl-perf collectives` if it has
+// such options.
 #include <fmt/format.h>
 
 #include "command_line.h"

@@ -18,11 +18,11 @@ constexpr double kSampleUs = 2000, kMostCalls = 50;
 
 // The subject of a tuning: a collective, or the gather of a unit.
 struct Subject {
-  std::string name;                      // the operation, as rules have it
-  const CollectiveKind* kind = nullptr;  // null: the gather of a unit
+  std::string name;                      // the name of the operation in rules
+  const CollectiveKind* kind = nullptr;  // null for the gather of a unit
 };
 
-// A unit of one parameter of so many bytes, on a pool of its own.
+// A unit with one parameter of `bytes` bytes, on its own pool.
 class GpuUnit {
  public:
   GpuUnit(const Session& session, fsccl_comm_t comm, uint64_t bytes) {
@@ -84,7 +84,7 @@ class GpuTuner {
     std::vector<Timing> timings;  // the choice, then the forced algorithms
   };
 
-  // The algorithms of an operation without an obstacle, of which one is chosen.
+  // The algorithms of an operation that no obstacle rules out, and which of them is chosen.
   struct Algorithms {
     std::vector<std::string> names;
     std::string chosen;
@@ -102,7 +102,8 @@ class GpuTuner {
     return found;
   }
 
-  // A communicator agrees what moves bytes on GPUs at its first call there.
+  // Opens the communicators. The ranks of a communicator agree on what moves bytes on GPUs at its
+  // first call there, so one broadcast runs before candidates are listed.
   void open(const Subject& subject) {
     forced_.clear();
     forced_.emplace_back(session_, "", subject.name);
@@ -215,7 +216,7 @@ class GpuTuner {
     return fmt::format("{}x{}", session_.hosts(), session_.ranks() / session_.hosts());
   }
 
-  // A rule from this size to the next.
+  // Adds a rule if the choice is behind. The rule holds from this size to the next one.
   void decide(const Subject& subject, size_t at) {
     const Point& point = points_[at];
     if (!behind(point)) return;
@@ -224,7 +225,7 @@ class GpuTuner {
                                       best_of(point).plan));
   }
 
-  // Keeps the time of each way at each size, for the chooser.
+  // Keeps the time of each algorithm at each size, as prices for the chooser.
   void add_prices(const Subject& subject) {
     for (size_t i = 1; i < forced_.size(); i++) {
       const std::string& way = forced_[i].plan();
@@ -249,7 +250,7 @@ class GpuTuner {
   const Session& session_;
   const TuneOptions& options_;
   const bool printing_;
-  std::vector<Forced> forced_;  // the free choice first
+  std::vector<Forced> forced_;  // the one without a forced algorithm comes first
   std::vector<Point> points_;
   GpuTuning made_;
 };

@@ -1,6 +1,6 @@
-// `fsccl-perf tune --memory gpu`: the algorithms of collectives on memory of GPUs, which are
-// candidates with a price like plans of host memory (select/native.h). FSCCL_PLAN forces each
-// algorithm without an obstacle on a communicator of its own, and all are measured in turn.
+// fsccl-perf tune --memory gpu tunes collectives on memory of GPUs, whose algorithms are candidates
+// with a price like plans of host memory (select/native.h). FSCCL_PLAN forces each algorithm
+// without an obstacle on its own communicator, and all are measured in turn.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace fsccl::perf {
 
 struct GpuTuning {
-  std::vector<std::string> rules;   // where an algorithm beats the choice by more than the spread
+  std::vector<std::string> rules;   // for algorithms that beat the choice by more than the spread
   std::vector<std::string> prices;  // entries of a tuning file's "native", as JSON
   uint64_t points = 0, behind = 0;
 };

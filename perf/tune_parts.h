@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 std::string setting(const char* name);
 Json explain(fsccl_comm_t comm, const std::string& operation, uint64_t bytes);
 
-// A communicator of all ranks on which one plan is forced; empty: none is.
+// A communicator of all ranks on which one plan is forced, or none if `plan` is empty.
 class Forced {
  public:
   Forced(const Session& session, std::string plan, const std::string& operation);
@@ -34,7 +34,7 @@ class Forced {
   fsccl_comm_t comm_ = nullptr;
 };
 
-// Medians and spreads by plan, in one kind of memory.
+// The median and the spread of the times of one plan.
 struct Timing {
   std::string plan;
   double us = 0, spread_us = 0;
@@ -44,10 +44,10 @@ inline double spread_of(const Timing& a, const Timing& b) {
 }
 inline bool better(const Timing& a, const Timing& b) { return b.us - a.us > spread_of(a, b); }
 
-// Measures the candidates tried[i] for the i in `which`, in turn: in each repeat `sample(i)`
-// measures every one of them once, beginning with another one each time. The time of a sample is
-// that of the slowest rank. Returns the median and the spread between the quartiles of each, in the
-// order of `which`.
+// Measures the candidates tried[i] for each i in `which`, in turn: each repeat calls sample(i) once
+// for each of them, and each repeat begins with another one. The time of a sample is that of the
+// slowest rank. Returns for each candidate, in the order of `which`, the median and the spread
+// between the quartiles.
 template <class Sample>
 std::vector<Timing> time_in_turn(const Session& session, int repeats,
                                  const std::vector<const Forced*>& tried,

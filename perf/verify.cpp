@@ -50,12 +50,12 @@ double to_double(Half value) {
   return value.bits & 0x8000u ? -magnitude : magnitude;
 }
 
-// The bits of a float whose fraction has only the bits of `mask`: exactly representable in the type
-// that the mask belongs to.
+// Returns the bits of a float whose fraction has only bits of `mask`, so that the type to which the
+// mask belongs represents it exactly.
 inline uint32_t float_pattern(Seeds seeds, uint32_t index, uint32_t mask, bool near_one) {
   const uint32_t own = mix(seeds.own, index) & mask;
   if (near_one) return 127u << 23 | (own & 0x0FFFFFu);
-  // sign and exponent need no better hash than this
+  // Sign and exponent need no better hash than this.
   const uint32_t common = index * 0x9E3779B1u ^ seeds.common;
   return (common & 0x80000000u) | (123u + (common >> 28 & 7u)) << 23 | own;
 }
@@ -90,7 +90,8 @@ bool same_bits(T a, T b) {
     return a == b;
 }
 
-// Calls f with a value of the C++ type of `dtype`; false for a type that this tool does not know.
+// Calls f with a value of the C++ type of `dtype`. Returns false for a type that this tool does not
+// know.
 template <class F>
 bool with_type(fsccl_dtype_t dtype, F&& f) {
   switch (dtype) {
@@ -137,8 +138,8 @@ bool with_type(fsccl_dtype_t dtype, F&& f) {
 
 constexpr uint64_t kChunk = 512;
 
-// The accumulator of the reference: fp64 for floating point, the wrapping unsigned type for
-// integers.
+// The accumulator of the reference: fp64 for floating point, and the type itself for integers,
+// whose sums wrap (combine()).
 template <class In, bool kFloat = kIsFloat<In>>
 struct Accumulator {
   using type = double;
@@ -163,8 +164,8 @@ A combine(A sum, A value, fsccl_op_t op) {
                ? sum * value
                : sum + (op.kind == FSCCL_OP_PREMUL_SUM ? value * op.scale : value);
   } else {
-    // In 64 bits without sign: wrapping is defined, and the low bits are those of the type's own
-    // arithmetic.
+    // The arithmetic is that of unsigned 64 bits, in which wrapping is defined and whose low bits
+    // are those of the type's own arithmetic.
     const uint64_t a = static_cast<uint64_t>(sum), b = static_cast<uint64_t>(value);
     return static_cast<A>(op.kind == FSCCL_OP_PROD ? a * b : a + b);
   }

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""False alarms: more ranks than cores compute, between hosts that lose packets, and nobody may be
-held for silent or dead:
+"""Counts false alarms: more ranks than cores compute, between hosts that lose packets, and no rank
+may be called silent or dead.
 
-    tests/hosts/hosts.py --hosts 2 --loss 1 --rate 100mbit -- \\
-        perf/failures/alarms.py --library build/libfsccl.so.0 --hosts 2
-                         [--ranks 32] [--minutes 30] [--compute 30]
+  tests/hosts/hosts.py --hosts 2 --loss 1 --rate 100mbit -- \\
+      perf/failures/alarms.py --library build/libfsccl.so.0 --hosts 2
+                        [--ranks 32] [--minutes 30] [--compute 30]
 
-In every other round each rank computes for so many seconds, in the others each second one; then all
-gather, and check what they got. Prints rounds, and how often a rank was called a suspect, lost, or
-what failed. The exit status is 0 if nothing of that was.
+In every other round each rank computes for so many seconds; in the others every second rank does.
+Then all ranks gather, and check what they got. The script prints the number of rounds, how often a
+rank was called a suspect or dead, and what failed. The exit status is 0 if there was no alarm and
+no failure.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import time
 
 from ranks import Job, say
 
-PATIENCE_S = 900  # for a round: the machine may have other things to do
+PATIENCE_S = 900  # for a round, because the machine may have other work
 ALARMS = re.compile(r'is a suspect|is dead')
 
 
@@ -31,7 +32,7 @@ def compute(seconds):
 
 
 def rounds(rank, options):
-    os.dup2(1, 2)  # the library's warnings
+    os.dup2(1, 2)  # so that the job reads the library's warnings, too
     end, number, over = time.monotonic() + options.minutes * 60, 0, False
     while not over:
         if number % 2 == 0 or rank.rank % 2 == 0:
@@ -91,7 +92,7 @@ def main():
     for rank, text in enumerate(job.text if problem else []):
         print(
             f'rank {rank} said: {text.strip()[-500:]}'
-        )  # all of them: who failed first is one of them
+        )  # the output of all ranks, as one of them failed first
     sys.exit(1 if alarms or problem else 0)
 
 

@@ -1,30 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How soon ranks learn that one of them has died or given up, and go on without it:
+"""Measures how soon ranks learn that one of them has died or given up, and go on without it.
 
-    failures.py --library build/libfsccl.so.0 [--ranks 8] [--hosts 1] [--rounds 50] [--stops 20]
-                [--cuts 0] [--aborts 200]
-                [--shrink-ranks 64] [--shrinks 5] [--busy 0] [--transport shm|ucx|tcp]
+  failures.py --library build/libfsccl.so.0 [--ranks 8] [--hosts 1] [--rounds 50] [--stops 20]
+              [--cuts 0] [--aborts 200]
+              [--shrink-ranks 64] [--shrinks 5] [--busy 0] [--transport shm|ucx|tcp]
 
 kill:    from kill -9 of one rank, for which the others wait in a barrier, until all of them have
-         returned with FSCCL_ERR_PEER_DEAD and its number. A job for each round; the ranks are
-         killed in turn.
-busy:    the same (--busy 50: so many), where all are in the middle of all-reduces of 4 MiB, one
-         after the other.
-stop:    from SIGSTOP of one rank until all others call it a suspect (fsccl_comm_peer_state). It
-         goes on when they do, and nobody else may have been one.
-cut:     from when the last host's network card is down until all ranks have returned with
-         FSCCL_ERR_PEER_DEAD. For --hosts of tests/hosts/hosts.py.
+         returned with FSCCL_ERR_PEER_DEAD and its number. Each round has its own job; the ranks
+         are killed in turn.
+busy:    the same, while all ranks are in the middle of all-reduces of 4 MiB, one after the other;
+         --busy is the number of rounds.
+stop:    from SIGSTOP of one rank until all others call it a suspect (fsccl_comm_peer_state). Then
+         the rank goes on. No other rank may have been called a suspect.
+cut:     from the moment when the network card of the last host is down until all ranks but
+         rank 0, which does not enter the barrier, have returned with FSCCL_ERR_PEER_DEAD. This needs
+         the hosts of tests/hosts/hosts.py.
 abort:   from fsccl_comm_abort() on one rank until the others have returned from the barrier in
          which they waited, with FSCCL_ERR_ABORTED and its number.
 shrink:  from the kill until all survivors have made a new communicator and gathered the right ranks
          on it.
 
-Ranks are processes. With --hosts over 1 they believe to be on so many hosts, and those of different
-ones reach each other by TCP, or by what FSCCL_NETWORK says; --transport has all of them, also of
-one host, reach each other by that. The clock is CLOCK_MONOTONIC, the same for all. Times of the
-slowest rank; p50 and p99 of all rounds. The exit status is 0 if in each round every survivor had
-the right error in time.
+Ranks are processes. With --hosts over 1 they believe to be on so many hosts, and ranks of different
+hosts reach each other by TCP, or by the transport that FSCCL_NETWORK names. With --transport all
+ranks, also those of one host, use that transport. The clock is CLOCK_MONOTONIC, which is the same
+for all processes. A time is that of the slowest rank; p50 and p99 are over all rounds. The exit
+status is 0 if in each round every survivor had the right error in time.
 """
 
 import argparse
@@ -43,7 +44,8 @@ QUIET = {'FSCCL_LOG_LEVEL': 'error'}
 
 
 def until_killed(rank, victim):
-    """Waits in a barrier that never completes; what it ended with, and when."""
+    """Waits in a barrier that never completes, and reports when it has ended with the right
+    error."""
     rank.must(rank.barrier(rank.comm))
     say('ready', 0)
     if rank.rank == victim:
@@ -64,7 +66,7 @@ def told_of(rank, victim, what, status):
 
 
 def until_killed_at_work(rank, victim):
-    """All-reduces until one ends otherwise."""
+    """Runs all-reduces until one of them fails."""
     mine, sums = (ctypes.c_float * BUSY_ELEMENTS)(), (ctypes.c_float * BUSY_ELEMENTS)()
     status, number = 0, 0
     while status == 0:
@@ -99,9 +101,9 @@ def aborts(rank, rounds):
     for number in range(rounds):
         part = ctypes.c_void_p()
         rank.must(rank.lib.fsccl_comm_split(rank.comm, 0, 0, None, ctypes.byref(part)))
-        rank.must(rank.barrier(rank.comm))  # all have it
+        rank.must(rank.barrier(rank.comm))  # all ranks have the communicator
         if rank.rank == number % rank.ranks:
-            time.sleep(0.005)  # the others wait by then, and sleep
+            time.sleep(0.005)  # by then the others wait, and sleep
             begin = time.monotonic_ns()
             rank.must(rank.lib.fsccl_comm_abort(part))
         else:
@@ -124,7 +126,8 @@ def aborts(rank, rounds):
 
 
 def watch(rank, _):
-    """Tells which rank it takes for a suspect, and which for alive again."""
+    """Reports each rank that this one begins to call a suspect, and each that it calls alive
+    again."""
     rank.must(rank.barrier(rank.comm))
     say('ready', 0)
     states, state = [0] * rank.ranks, ctypes.c_int()
@@ -156,7 +159,7 @@ def stops(options):
     job.expect('ready')
     for number in range(options.stops):
         victim, count = number % options.ranks, number // options.ranks + 1
-        time.sleep(0.05 + 0.013 * (number % 8))  # anywhere between two beats
+        time.sleep(0.05 + 0.013 * (number % 8))  # at some moment between two heartbeats
         begin = time.monotonic_ns()
         os.kill(job.processes[victim], signal.SIGSTOP)
         seen = job.expect(f'suspect_{victim}', count, but=victim)
@@ -188,15 +191,15 @@ def cuts(options):
 
 
 def after_kills(options, ranks, rounds, body, word):
-    """Returns times in ns from a kill until all others have said `word`, one of each job; the ranks
-    are killed in turn. A round that goes wrong is printed and leaves no time."""
+    """Returns for each job the time in ns from the kill of one rank until all others have said
+    `word`. The ranks are killed in turn. A round that goes wrong is printed and has no time."""
     times, chance = [], random.Random(1)
     for number in range(rounds):
         victim = number * 7 % ranks
         job = Job(options, ranks, body, victim)
         try:
             job.expect('ready')
-            time.sleep(chance.uniform(0, 0.02))  # anywhere in an operation
+            time.sleep(chance.uniform(0, 0.02))  # at some moment of an operation
             begin = job.kill(victim)
             times.append(max(job.expect(word, but=victim)) - begin)
         except SystemExit as error:

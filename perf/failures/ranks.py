@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes that say what they come to, for the scripts beside this one: Rank is one of
-them, inside its process; Job starts them and hears what they say; show() prints percentiles. And
-what such scripts need of the C header."""
+"""Ranks as processes that report what they have reached, for the scripts beside this one. Rank is
+one of them, inside its process; Job starts them and reads their reports; show() prints percentiles.
+The file also has what such scripts need of the C header."""
 
 import ctypes
 import importlib.util
@@ -18,7 +18,8 @@ _BINDING = pathlib.Path(__file__).resolve().parents[2] / 'bindings/torch/fsccl_t
 
 
 def _declarations():
-    """The declarations of the C headers: the file of the binding to PyTorch that needs no torch."""
+    """Returns the declarations of the C headers. They are in the one file of the binding to PyTorch
+    that needs no torch."""
     spec = importlib.util.spec_from_file_location('_fsccl_header', _BINDING / '_header.py')
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -33,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def load(path):
-    """The library, its functions declared."""
+    """Loads the library and declares its functions."""
     lib = ctypes.CDLL(str(path))
     c.declare(lib)
     return lib
@@ -46,7 +47,7 @@ def last_error(lib):
 
 
 def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
-    """The arguments of fsccl_comm_create()."""
+    """Returns the arguments of fsccl_comm_create()."""
     version = ctypes.c_int()
     lib.fsccl_version(ctypes.byref(version))
     return c.CommConfig(
@@ -60,7 +61,7 @@ def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
 
 
 def free_port():
-    """Below those that systems give to connections."""
+    """Returns a free port below those that systems give to connections."""
     while True:
         port = random.randrange(15000, 20000)
         with socket.socket() as probe:
@@ -72,7 +73,7 @@ def free_port():
 
 
 class Rank:
-    """In a process of its own."""
+    """One rank, in its own process."""
 
     def __init__(self, library, rank, ranks):
         self.lib, self.rank, self.ranks = load(library), rank, ranks
@@ -105,8 +106,8 @@ def say(what, number):
 
 
 def enter(host):
-    """The network of a host that tests/hosts/hosts.py has made, if there is one; else it is a name
-    alone."""
+    """Enters the network of a host that tests/hosts/hosts.py has made, if there is one. Otherwise
+    the host is only a name. Returns the variables of its ranks."""
     made = os.environ.get('TEST_HOSTS', '')
     if not made.startswith('/'):
         return {'FSCCL_HOST_ID': f'host {host}', 'FSCCL_INSECURE': '1'}
@@ -117,9 +118,9 @@ def enter(host):
 
 
 class Job:
-    """Ranks as processes, and the lines that they say. `settings(rank)`: variables besides. The
-    ranks from `held` on begin when release() is called. With --hosts over 1 each host has as many
-    of them."""
+    """Ranks as processes, and the lines that they report. `settings(rank)` returns further
+    variables of a rank. The ranks from `held` on begin when release() is called. With --hosts over
+    1 the ranks are divided evenly among the hosts."""
 
     count = 0
 
@@ -133,12 +134,12 @@ class Job:
             if process == 0:
                 ctypes.CDLL(None).prctl(
                     PR_SET_PDEATHSIG, signal.SIGKILL
-                )  # nothing is left of a run that fails
+                )  # so no rank outlives a run that fails
                 os.dup2(writer, 1)
                 os.close(self.gate[1])
                 if held is not None and rank >= held:
                     os.read(self.gate[0], 1)
-                os.closerange(3, 4096)  # also what this process was given
+                os.closerange(3, 4096)  # also those that this process inherited
                 port = (
                     20000 + (os.getppid() * 61 + Job.count) % 10000
                 )  # below those that systems give to connections
@@ -158,7 +159,7 @@ class Job:
                 try:
                     body(Rank(options.library, rank, ranks), argument)
                     while True:
-                        signal.pause()  # its end would be a death that others see
+                        signal.pause()  # if it ended, the others would see a death
                 except SystemExit as error:
                     print(error, file=sys.stderr)
                 finally:
@@ -173,7 +174,8 @@ class Job:
         self.gate = None
 
     def expect(self, word, count=1, of=None, but=-1, seconds=TIMEOUT_S):
-        """The numbers of `count` lines of each rank, or of one, that begin with `word`."""
+        """Waits until each rank, or rank `of` alone, has reported `count` lines that begin with
+        `word`, and returns their numbers. Rank `but` is left out."""
         deadline = time.monotonic() + seconds
         wanted = [rank for rank in range(self.ranks) if rank != but and of in (None, rank)]
         while True:

@@ -1,15 +1,17 @@
-"""Soak: ranks do checked collectives for a while, some are killed, and who lives begins again.
-Prints wrong results, drift of descriptors and memory of who lived, and what is left after mass
-kills (files, segments, sockets, processes).
+"""Soak: ranks run checked collectives, some are killed, and rank 0 goes on with the next job.
+
+The script reports wrong results, drift of descriptors and memory in the process that survives, and
+what is left after mass kills (files, segments, sockets, processes).
 
 usage: soak.py LIBRARY [--minutes 1] [--ranks 4] [--kill-every 2] [--mass-kills 20]
 
-In each job the unique id goes through a pipe to the ranks, they join, gather and reduce what each
-can check, and one of them is killed at a moment of its own (a seed). Rank 0 lives through all jobs;
-its descriptors and memory are what drifts. Before that whole jobs are killed, as many over shared
-memory as over tcp; where the system allows it, in a place without files, sockets and processes of
-others. Exit status 0: nothing wrong, nothing left, no error that no kill explains, and less than 1
-MiB more memory.
+In each job the unique id goes to the ranks through a pipe. They join, gather, and reduce values
+that each of them can check, and one of them is killed at a random moment (from a seed). Rank 0
+lives through all jobs; drift is that of its descriptors and memory. Before these jobs, whole jobs
+are killed at once, as many over shared memory as over TCP. If the system allows it, all of this
+happens in namespaces without files, sockets and processes of other programs. The exit status is 0
+if no result is wrong, nothing is left, each error is explained by a kill, and less than 1 MiB more
+memory is in use.
 """
 
 import argparse
@@ -27,13 +29,13 @@ import time
 
 from ranks import by_id, c, load
 
-MOST_KIB = 1024  # limit of drift
-# jobs, from which on resident memory is: after the first hundreds it may still be a megabyte more,
-# and no more later
+MOST_KIB = 1024  # the limit of the drift of memory
+# Resident memory is judged from so many jobs on: after the first hundreds it may be a megabyte more
+# than before, but it does not grow further.
 JUDGED = 1000
 COUNT = 20000
 SUM = c.Op(c.OP_SUM, 0, 1.0)
-TIME_WAIT = '06'  # the state of a connection that no process has any more
+TIME_WAIT = '06'  # the state of a connection that belongs to no process any more
 END = struct.Struct('=?iI')
 
 
@@ -44,8 +46,8 @@ def join(lib, unique, rank, ranks):
 
 
 def work(lib, comm, rank, ranks, until):
-    """Rounds of an all-gather and an all-reduce until the time or an error; (rounds, wrong numbers,
-    the error or 0)."""
+    """Runs rounds of an all-gather and an all-reduce until the time is over or one fails. Returns
+    the number of rounds, that of wrong values, and the error or 0."""
     part, whole = (ctypes.c_float * COUNT)(), (ctypes.c_float * (COUNT * ranks))()
     done = wrong = status = 0
     while time.monotonic() < until:
@@ -66,13 +68,13 @@ def work(lib, comm, rank, ranks, until):
 
 
 def explained(joined, status):
-    """Ends by the kill of the job's victim. The others miss a rank that has never come when their
-    time is over."""
+    """Returns true if the kill of the job's victim explains this end. If a rank never joins, the
+    others may wait for it until their time is over."""
     return status in (c.ERR_PEER_DEAD, c.ERR_LINK) or (status == c.ERR_TIMEOUT and not joined)
 
 
 def unread(pipe):
-    """Returns what was written into it; does not block."""
+    """Returns what was written into the pipe, without blocking."""
     try:
         return os.read(pipe, 65536)
     except BlockingIOError:
@@ -80,7 +82,7 @@ def unread(pipe):
 
 
 class Allocated(ctypes.Structure):
-    """mallinfo2() of glibc."""
+    """The result of mallinfo2() of glibc."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -120,7 +122,8 @@ def lines_of(path):
 
 
 def traces():
-    """All that is there, of this job or not: files, memory and sockets with a name, processes."""
+    """Returns the names of everything that a job could leave, also that of other programs: files,
+    memory and sockets with a name, and processes."""
     found = {
         f'{folder}/{name}'
         for folder in ('/dev/shm', tempfile.gettempdir())
@@ -128,7 +131,7 @@ def traces():
     }
     found |= {
         f'/tmp/{name}' for name in os.listdir('/tmp') if 'fsccl' in name
-    }  # files that went past TMPDIR
+    }  # files that were made elsewhere than in TMPDIR
     for kind in ('shm', 'sem', 'msg'):
         found |= {
             f'{kind} {line.split()[1]} of System V' for line in lines_of(f'/proc/sysvipc/{kind}')
@@ -146,8 +149,8 @@ def traces():
 
 
 def left_since(before):
-    """Returns what is more than `before`, after the kernel has had time to take apart what belonged
-    to dead processes."""
+    """Returns what exists beside `before`, after the kernel has had time to remove what belonged to
+    dead processes."""
     deadline = time.monotonic() + 5
     while True:
         try:
@@ -162,7 +165,7 @@ def left_since(before):
 
 
 def sees_what_is_left():
-    """One of each kind is left on purpose."""
+    """Returns true if traces() sees one of each kind that is left on purpose."""
     before = traces()
     with (
         tempfile.NamedTemporaryFile(dir='/dev/shm'),
@@ -182,7 +185,8 @@ def sees_what_is_left():
 
 
 def start(lib, unique, ranks, seconds, told=None):
-    """Ranks 1 .. as children, which tell what they ended with and how many numbers were wrong."""
+    """Starts the ranks from 1 on as children. Each reports how it ended and how many values were
+    wrong."""
     children = []
     for rank in range(1, ranks):
         child = os.fork()
@@ -199,10 +203,9 @@ def start(lib, unique, ranks, seconds, told=None):
 
 
 def lifetime(lib_path, ranks, seconds, kill_every, seed):
-    """Rank 0 of many jobs, one after the other."""
+    """Runs rank 0 of many jobs, one after the other. Returns true if nothing went wrong."""
     chance = random.Random(seed)
-    # Children are forked by a process that has not used the library: a helper that gets each id
-    # through a pipe.
+    # Children are forked by a helper that has not used the library. It gets each id through a pipe.
     ask, tell = os.pipe(), os.pipe()
     ends = os.pipe()
     os.set_blocking(ends[0], False)
@@ -222,7 +225,7 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
     os.close(ask[0])
     lib = load(lib_path)
     rounds = jobs = wrong = 0
-    drift, others = [], []  # others: errors that no kill explains
+    drift, others = [], []  # `others` are errors that no kill explains
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         unique = c.UniqueId()
@@ -239,15 +242,15 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
             others += [destroyed] if destroyed else []
         os.read(tell[0], 1)
         jobs += 1
-        told = list(END.iter_unpack(unread(ends[0])))  # by all but the victim
+        told = list(END.iter_unpack(unread(ends[0])))  # from all ranks but rank 0 and the victim
         wrong += sum(bad for _, _, bad in told)
         ends_of = [(comm is not None, status), *((joined, code) for joined, code, _ in told)]
         others += [code for joined, code in ends_of if not explained(joined, code)]
         drift.append((len(os.listdir('/proc/self/fd')), allocated_kib(), resident_kib()))
     os.close(ask[1])
     os.wait()
-    # Resident memory goes up and down by megabytes with the threads of each job; a leak lifts the
-    # least of many, so that short runs are judged by allocated memory alone. The first jobs, in
+    # Resident memory goes up and down by megabytes with the threads of each job. A leak raises the
+    # least of many values, so short runs are judged by allocated memory alone. The first jobs, in
     # which caches fill, do not count.
     third = max(1, (len(drift) - 3) // 3)
     descriptors, allocated, resident = (
@@ -272,12 +275,12 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
 
 
 def whole_job(lib_path, ranks, working):
-    """Leads a group of processes of its own, until somebody kills them; it tells when it is at
+    """Runs a job in its own process group until it is killed, and reports when the ranks are at
     work."""
     os.setpgid(0, 0)
     lib = load(lib_path)
     reader, writer = os.pipe()
-    if os.fork() == 0:  # has not used the library: the parent of ranks 1 ..
+    if os.fork() == 0:  # the parent of ranks 1 .. has not used the library
         raw = os.read(reader, 256)
         start(lib_path, c.UniqueId((ctypes.c_ubyte * 256)(*raw)), ranks, 30)
         while True:
@@ -292,7 +295,7 @@ def whole_job(lib_path, ranks, working):
 
 
 def mass_kills(lib_path, transport, ranks, kills, seed):
-    """All ranks killed at once, at any moment from the start on."""
+    """Kills all ranks of a job at once, at a random moment after its start, again and again."""
     chance = random.Random(seed)
     os.environ['FSCCL_TRANSPORT'] = transport
     before, left, at_work, working = traces(), set(), 0, os.pipe()
@@ -325,7 +328,7 @@ def mass_kills(lib_path, transport, ranks, kills, seed):
 
 
 def alone(options):
-    """Starts this script again where there are no processes, files and sockets of others, if the
+    """Starts this script again in namespaces without processes, files and sockets of others, if the
     system allows that."""
     inside = 'mount -t tmpfs tmpfs /dev/shm && ip link set lo up && exec "$@"'
     words = [

@@ -1,26 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at the door, small limits, forks and signals:
+"""Tests starts of jobs under attack, under small limits, with forks and with signals.
 
-    starts.py --library build/libfsccl.so.0 [forged] [fire] [limits] [fork] [signals]     (all without a name)
+  starts.py --library build/libfsccl.so.0 [forged] [fire] [limits] [fork] [signals]
 
-forged:  three ranks meet over TCP with a secret. The second comes by a proxy that records its
-         handshake; then so many handshakes with forged, replayed, reflected and downgraded proofs
-         knock at the door (--forged 100000), and the third comes. None may get further than the
-         first message, and the job must gather the right ranks.
-fire:    --starts 100 jobs of 16 ranks in peace and as many, in turn, under fire: random bytes, half
-         messages, lengths of 2^32 and 500 connections that say nothing, at the TCP door and at each
-         Unix socket of the ranks. The last rank comes when all these are there, and its time
-         counts.
-limits:  64 descriptors; no locked memory; 1 GiB of addresses; /dev/shm of 1 MiB (not tried is not
-         passed): two ranks gather, or an error names the limit.
-fork:    after the start a rank forks 1,000 children, each of which calls the library:
-         FSCCL_ERR_FORKED, and the parent goes on. No descriptor survives exec, no handler of a
+Without a name all of these run:
+
+forged:  three ranks meet over TCP with a secret. The second one comes through a proxy that records
+         its handshake. Then --forged (100000) handshakes with forged, replayed, reflected and
+         downgraded proofs are tried, and the third rank comes. No handshake may get further than
+         the first message, and the job must gather the right ranks.
+fire:    --starts (100) jobs of 16 ranks run in peace and as many under fire, in turn: random bytes,
+         half messages, lengths of 2^32 and 500 connections that say nothing, at the TCP port and at
+         each Unix socket of the ranks. The last rank comes when all of these are there, and the
+         time from then on counts.
+limits:  64 descriptors; no locked memory; 1 GiB of addresses; /dev/shm of 1 MiB (if this cannot be
+         tried, the test has not passed). Two ranks gather, or an error names the limit.
+fork:    after the start a rank forks 1,000 children, each of which calls the library and gets
+         FSCCL_ERR_FORKED, and the parent goes on. No descriptor survives exec, and no handler of a
          signal was set.
-signals: 10,000 signals a second to each of four ranks, from before they join, while they gather for
-         --seconds 10.
-Exit status 0: all as it must be, the rates and times of `fire` and `signals` included unless
---no-goals is given.
+signals: 10,000 signals a second go to each of four ranks, from before they join, while they gather
+         for --seconds (10).
+
+The exit status is 0 if everything is as it must be, including the rates and times of `fire` and
+`signals` unless --no-goals is given.
 """
 
 import argparse
@@ -45,11 +48,11 @@ HELLO, CHALLENGE, PROOF, FAILURE, REGISTER = 1, 2, 3, 4, 10
 HEADER = struct.Struct('<IHHI')
 MAGIC = 0x4C435346
 HELLO_BYTES, PROOF_BYTES = 56, 32
-MODE_AT, PURPOSE_AT, NONCE_AT = 6, 7, 24  # in a Hello
+MODE_AT, PURPOSE_AT, NONCE_AT = 6, 7, 24  # their places in a Hello
 IDLE = 500
 KNOCKS = struct.Struct('QQQ')
 ALARMS_A_SECOND = (
-    9000  # at least: what Python's handlers count of 10,000, as some come while one runs
+    9000  # fewer than 10,000, because Python's handlers miss some that come while one runs
 )
 
 
@@ -59,7 +62,7 @@ def frame(kind, payload):
 
 
 def read_frame(connection):
-    """(type, payload), or None when the other side has closed."""
+    """Returns (type, payload), or None if the other side has closed."""
 
     def exactly(count):
         data = b''
@@ -82,8 +85,8 @@ def read_frame(connection):
 
 
 class Proxy(threading.Thread):
-    """Between one rank and the door; keeps the messages of the handshake and the one that follows,
-    the rank's request."""
+    """A proxy between one rank and the port. It keeps the messages of the handshake and the one
+    that follows, which is the request of the rank."""
 
     def __init__(self, door):
         super().__init__(daemon=True)
@@ -117,8 +120,8 @@ def connect(port):
 
 
 def forge(port, number, recorded):
-    """One attempt; whether the door answered the request after the proof. (To grant it twice ends
-    the job, too.)"""
+    """Makes one attempt. Returns true if the request after the proof was answered. (If it were
+    granted, the job would also end, because a rank would have joined twice.)"""
     hello, challenge, proof, request = recorded
     ways = [
         'random',
@@ -229,9 +232,9 @@ def knock(door):
 
 
 def attack(port, stop, told):
-    """In a process of its own, until `stop` can be read. It tells how many connections it holds
-    that said nothing, how many said something, and how many of those it still holds: once all that
-    it wants are there, and at the end."""
+    """Attacks, in its own process, until `stop` can be read. Once all wanted connections are there,
+    and again at the end, it reports how many connections it holds that said nothing, how many said
+    something, and how many of the latter it still holds."""
     chance, silent, spoken = random.Random(port), [], []
     said = [
         lambda: chance.randbytes(100),
@@ -265,8 +268,8 @@ def attack(port, stop, told):
 
 
 def start_once(options, under_fire):
-    """From when the last rank may begin, which is when all strangers are there, until all have
-    gathered."""
+    """Returns the time from the moment when the last rank may begin, which is when all attacking
+    connections are there, until all ranks have gathered; and the numbers of those connections."""
     port = free_port()
     if under_fire:
         stop, told = os.pipe(), os.pipe()
@@ -287,7 +290,7 @@ def start_once(options, under_fire):
     job = Job(options, 16, gathers, None, settings, held=15)
     knocks = (0, 0, 0)
     if not under_fire:
-        time.sleep(1)  # the others are at the door
+        time.sleep(1)  # the others have come by then
     elif select.select([told[0]], [], [], 60)[0]:
         knocks = KNOCKS.unpack(os.read(told[0], KNOCKS.size))
     begin = time.monotonic_ns()
@@ -327,7 +330,8 @@ def fire(options):
 
 
 def limited(options, name, limit, words):
-    """Two ranks gather under the limit, or are refused by an error that has one of these words."""
+    """Returns true if two ranks gather under the limit, or are refused by an error that has one of
+    these words."""
     with tempfile.NamedTemporaryFile('r') as said:
 
         def settings(_):
@@ -393,7 +397,8 @@ def limits(options):
 
 
 def caught_signals(process):
-    """As a set of bits, but for the two that the C library keeps to itself for its threads."""
+    """Returns the caught signals as bits, without the two that the C library uses for its
+    threads."""
     with open(f'/proc/{process}/status', encoding='ascii') as file:
         return int(next(line.split()[1] for line in file if line.startswith('SigCgt')), 16) & ~(
             3 << 31
@@ -438,7 +443,7 @@ def fork(options):
     return before == after
 
 
-ALARMS = [0]  # that came to this rank
+ALARMS = [0]  # the number of signals that came to this rank
 
 
 def count_alarm(*_):
@@ -446,7 +451,7 @@ def count_alarm(*_):
 
 
 def begin_alarms(_):
-    """In a rank, before it joins."""
+    """Runs in a rank before it joins."""
     signal.signal(signal.SIGALRM, count_alarm)
     signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
     return {}
@@ -498,7 +503,7 @@ def main():
     )
     options = parser.parse_args()
     options.hosts = 1
-    load(options.library)  # an error now, and not in every rank
+    load(options.library)  # so that an error comes here, not in every rank
     wanted = options.what or ['forged', 'fire', 'limits', 'fork', 'signals']
     good = [globals()[name](options) for name in wanted]
     sys.exit(0 if all(good) else 1)

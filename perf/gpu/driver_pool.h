@@ -1,6 +1,6 @@
-// The driver's own allocator in the order of streams (cudaMallocAsync), to be measured beside a
-// pool. Declared after cuda.h, as cuda/driver.h is (tests/unit/cuda/abi_test.cpp compares); the
-// library itself has no use of it.
+// The driver's own stream-ordered allocator (cudaMallocAsync), which is measured beside a pool. The
+// library itself does not use it. The declarations follow those of cuda.h, as in cuda/driver.h;
+// tests/unit/cuda/abi_test.cpp compares them.
 #pragma once
 #include "base/loaded_library.h"
 #include "cuda/driver.h"
@@ -18,7 +18,7 @@ struct DriverPool {
   cuda::CUresult (*allocate)(cuda::CUdeviceptr* pointer, size_t bytes, cuda::CUstream stream);
   cuda::CUresult (*free)(cuda::CUdeviceptr pointer, cuda::CUstream stream);
 
-  // The first function that the driver lacks; null: it has all.
+  // Loads the functions. Returns the name of the first that the driver lacks, or null.
   const char* find() {
     LoadedLibrary library("libcuda.so.1");
     library.find(default_pool, "cuDeviceGetDefaultMemPool");

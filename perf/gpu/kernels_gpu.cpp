@@ -1,9 +1,9 @@
-// The kernels for GPUs against a copy of as many bytes by the driver, by turns in the same run: a
-// line of JSON each, with the ratio of both bandwidths. Bytes are those that must be read and
-// written; of consecutive launches each has other memory, so that what one left in the cache is not
-// what the next one finds. Without a GPU: a line that begins with SKIP.
+// Compares each kernel for GPUs with a copy of as many bytes by the driver; the two take turns in
+// the same run. Each kernel has a line of JSON with the ratio of both bandwidths. The bytes are
+// those that must be read and written. Consecutive launches use different memory, so that no launch
+// finds its bytes in the cache. Without a GPU the program prints a line that begins with SKIP.
 //
-//   kernels_gpu [--small] [DEVICE]     --small: a 256th of the elements, to see that it runs
+//   kernels_gpu [--small] [DEVICE]     --small takes a 256th of the elements, for a quick test
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,9 +23,10 @@ struct Case {
   std::string name;
   std::vector<uint64_t> counts;  // elements of each piece
   fsccl_dtype_t from, to;
-  int sources = 0;  // 0: a cast
+  int sources = 0;  // 0 for a cast
   bool accumulate = false, norm = false;
-  // For a cast: so many parts of each piece, which lie rank by rank, and then piece by piece.
+  // A cast divides each piece into so many parts. The sources of all parts are ordered by rank, and
+  // then by piece.
   uint64_t ranks = 1;
   uint64_t alignment = 256;  // alignment of the written bytes
 
@@ -50,7 +51,7 @@ std::vector<uint64_t> llama_3_8b_layer() {
   const uint64_t square = 4096 * 4096, narrow = 1024 * 4096, wide = 14336 * 4096;
   return {square, narrow, narrow, square, wide, wide, wide, 4096, 4096};
 }
-// As of a small convolutional network: kernels, and the biases between them.
+// Returns parameters like those of a small convolutional network: kernels with biases between them.
 std::vector<uint64_t> small_parameters() {
   std::vector<uint64_t> counts;
   for (uint64_t i = 0; i < 300; i++)
@@ -90,7 +91,7 @@ std::vector<Case> all_cases(uint64_t divide) {
                        kBf16, kFp32, sources, false, norm});
     }
   }
-  for (const bool norm : {false, true})  // a unit of 64 MiB of bf16 on 8 ranks: a rank's part of it
+  for (const bool norm : {false, true})  // a rank's part of a unit of 64 MiB of bf16 on 8 ranks
     cases.push_back({fmt::format("reduce_part_of_64_mib_8_sources{}", norm ? "_norm" : ""),
                      {(uint64_t{4} << 20) / divide},
                      kBf16,
@@ -98,7 +99,8 @@ std::vector<Case> all_cases(uint64_t divide) {
                      8,
                      false,
                      norm});
-  // Behind an odd number of elements no vector that is written begins where one that is read does.
+  // The first piece has an odd number of elements. In the second one, vectors that are read and
+  // vectors that are written therefore never begin at the same element.
   cases.push_back({.name = "cast_64_mib_misaligned",
                    .counts = {1001, mib_64[0]},
                    .from = kFp32,
@@ -112,7 +114,7 @@ uint64_t rounded(uint64_t bytes, uint64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Offsets of pieces of `parts` such counts each; the last is the end.
+// Returns the offsets of pieces, each of which has `parts` times its count; the last is the end.
 std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignment,
                               uint64_t parts = 1) {
   std::vector<uint64_t> result{0};
@@ -123,7 +125,8 @@ std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignm
 
 class Bench {
  public:
-  // Launches on `footprint` bytes or more take turns, so that they use more than the cache holds.
+  // Launches take turns on about `footprint` bytes, which is more than the cache holds, or on the
+  // bytes of one launch if those are more.
   Bench(const cuda::Device& device, const cuda::DeviceKernels& kernels, TimedLaunches& timed,
         size_t footprint)
       : device_(device), kernels_(kernels), timed_(timed), footprint_(footprint) {}
@@ -136,7 +139,8 @@ class Bench {
     const uint64_t set = rounded(std::max(used, c.bytes()), 256),
                    sets = std::max<uint64_t>(1, footprint_ / set);
     FSCCL_ASSIGN(const auto memory, Memory::allocate(device_, sets * set + 256));
-    // Memory of its own: what a copy left there, the kernel would read as numbers of another type.
+    // Copies have their own memory: a kernel would read the bytes that a copy has written as
+    // numbers of another type.
     FSCCL_ASSIGN(const auto copied, Memory::allocate(device_, sets * set));
     const auto begin = [&](size_t i) { return memory->begin() + 256 + i % sets * set; };
     const auto copied_begin = [&](size_t i) { return copied->begin() + i % sets * set; };
@@ -162,7 +166,7 @@ class Bench {
   using Begin = std::function<CUdeviceptr(size_t)>;
   using Put = TimedLaunches::Put;
 
-  // Half of the bytes are read, half written.
+  // A copy reads one half of the bytes and writes the other.
   Put copies(const Case& c, const Begin& begin) {
     const size_t bytes = c.bytes() / 2 / 256 * 256;
     return [=, this](size_t i) {
@@ -187,7 +191,7 @@ class Bench {
     });
   }
 
-  // A table has the destinations' addresses, so there is one for each set.
+  // A table holds the addresses of the destinations, so each set has its own table.
   Result<Put> reduces(const Case& c, const std::vector<uint64_t>& sources,
                       const std::vector<uint64_t>& destinations, CUdeviceptr norm,
                       const Begin& begin, uint64_t sets) {

@@ -1,15 +1,15 @@
-// The cost of a pool on a GPU for the host, and the bytes that it reserves, beside the driver's own
-// allocator (cudaMallocAsync):
+// Measures what a pool on a GPU costs the host and how many bytes it reserves, and does the same
+// for the driver's own allocator (cudaMallocAsync):
 //
-//   pairs    a planned slot, of which a step has 32, or a block, is taken and given back, in
-//            several sizes, on one stream and on two; beside them the driver's time for an event
+//   pairs    a planned slot (a step has 32 of them) or a block is taken and given back, in several
+//            sizes, on one stream and on two; a further figure is the driver's time for an event
 //            that orders two streams
-//   traces   training steps (pool_steps.h) that come again: a pair of them, and the most bytes
-//            reserved beside the most bytes live
+//   traces   training steps (pool_steps.h) that are repeated: the time of a pair, and the most
+//            bytes reserved and the most bytes live
 //
-// RMM's pool runs the traces, too, where perf/pool/rmm/build.sh has made it in the folder rmm/ of
-// the build: its own code over addresses instead of a device. Nothing runs on the streams, so the
-// figures are of the host alone.
+// If perf/pool/rmm/build.sh has built RMM's pool in the folder rmm/ of the build, it runs the
+// traces, too, with its own code over addresses instead of a device. Nothing runs on the streams,
+// so the figures are of the host alone.
 //
 //   pool_gpu [pairs]       one line of JSON for each measurement, and for each missing one; "SKIP:
 //                          why" without a GPU
@@ -58,7 +58,7 @@ struct Bench {
   cuda::CUstream a, b;
   size_t pairs;
   perf::DriverPool driver_pool;
-  perf::MemoryPoolHandle* others = nullptr;  // the driver's pool of the device; null: it has none
+  perf::MemoryPoolHandle* others = nullptr;  // the driver's pool of the device, or null
 
   std::unique_ptr<DevicePool> pool() const {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
@@ -66,8 +66,8 @@ struct Bench {
     config.device = device.ordinal();
     return need(DevicePool::create(comm, config));
   }
-  // Nanoseconds a pair of those that a run is: the median of some, of which the first warms up.
-  // Streams are idle when each begins.
+  // Returns the nanoseconds of a pair, as the median of several runs of `in_run` pairs. The first
+  // run warms up. The streams are idle when a run begins.
   template <class Run>
   double ns(size_t in_run, Run&& run) const {
     std::vector<double> times;
@@ -98,7 +98,7 @@ void print(const Bench& bench, const char* what, uint64_t bytes, int streams, do
               beside.c_str());
 }
 
-// 0: there is none.
+// Returns the driver's time for a pair, or 0 if the device has no pool of the driver.
 double driver_ns(const Bench& bench, uint64_t bytes, cuda::CUstream free_on) {
   if (!bench.others) return 0;
   return bench.ns(bench.pairs, [&] {
@@ -111,11 +111,11 @@ double driver_ns(const Bench& bench, uint64_t bytes, cuda::CUstream free_on) {
   });
 }
 
-// layers of a step: one slot after the other, as in a model without prefetching
+// The slots of a step follow each other, as those of the layers of a model without prefetching.
 constexpr uint64_t kLayers = 32;
 
-// An event that one stream records and another waits for: the least of the driver that orders two
-// streams.
+// Returns the time for an event that one stream records and another waits for, which is the least
+// that the driver needs to order two streams.
 double event_ns(const Bench& bench) {
   const cuda::Current current(bench.device);
   const cuda::Driver& driver = bench.device.driver();
@@ -132,8 +132,8 @@ double event_ns(const Bench& bench) {
   return ns;
 }
 
-// Taken on one stream; given back on it, or on another one, as a gather's slot is by the
-// computation.
+// Measures a slot and a block that are taken on one stream and given back on the same stream or on
+// another one, as the computation gives back the slot of a gather.
 void measure(const Bench& bench, uint64_t bytes, bool two) {
   const cuda::CUstream back = two ? bench.b : bench.a;
   const double beside = driver_ns(bench, bytes, back);
@@ -176,10 +176,10 @@ void print(const Bench& bench, const perf::PoolStep& step, const char* allocator
       static_cast<double>(peak) / static_cast<double>(step.bound_bytes));
 }
 
-// Declared, as a program whose steps are alike does.
+// Runs a trace on our pool. The step is declared, which is what a program with equal steps does.
 void replay_ours(const Bench& bench, const perf::PoolStep& step) {
   const std::unique_ptr<DevicePool> pool = bench.pool();
-  for (uint64_t key = 0; key < step.keys; key++)  // as a unit does: figures are kept for each
+  for (uint64_t key = 0; key < step.keys; key++)  // as units do, since the pool counts by name
     pool->name_slot(key, UseKind::kParameters, fmt::format("slot {}", key));
   need(pool->declare(step.events));
   const auto run = [&](auto&& look) {
@@ -202,7 +202,7 @@ void replay_ours(const Bench& bench, const perf::PoolStep& step) {
   print(bench, step, "fsccl", ns, peak);
 }
 
-// The blocks of a step of an allocator with these two calls.
+// Runs a trace on an allocator that has these two calls.
 template <class Block, class Take, class Give>
 double replay(const Bench& bench, const perf::PoolStep& step, Take&& take, Give&& give) {
   std::vector<Block> blocks(step.keys);
@@ -257,8 +257,8 @@ void print_missing(const char* what, const std::string& why) {
   std::printf("{\"missing\": \"%s\", \"why\": \"%s\"}\n", what, why.c_str());
 }
 
-// It keeps what is freed, as PyTorch and RMM have it: else it gives all back to the system whenever
-// somebody waits for a stream.
+// Opens the driver's pool and makes it keep what is freed, as PyTorch and RMM do. Otherwise it
+// gives all free memory back to the system whenever a thread waits for a stream.
 void open_driver_pool(Bench* bench) {
   perf::DriverPool& calls = bench->driver_pool;
   if (const char* const lacks = calls.find())
@@ -275,7 +275,7 @@ void open_driver_pool(Bench* bench) {
                            calls.set(bench->others, perf::kReleaseThreshold, &all)));
 }
 
-// Beside this program, in the folder of the build.
+// Opens RMM's pool if it has been built in the folder of the build to which this program belongs.
 const rmm_peer* open_rmm(const char* program) {
   const auto build = std::filesystem::absolute(program).parent_path().parent_path().parent_path();
   const std::string file = build / "rmm/librmm_peer.so";
@@ -296,7 +296,8 @@ int main(int argc, char** argv) {
     for (const perf::PoolStep& step : steps) std::printf("%s\n", step.json().c_str());
     return 0;
   }
-  // A user who ends the program for taking too long has the measurements until then.
+  // Each line is written at once, so that a user who ends the program early has the lines until
+  // then.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   size_t pairs = 0;
   if (std::from_chars(given.data(), given.data() + given.size(), pairs).ec != std::errc() || !pairs)

@@ -7,11 +7,12 @@
 namespace fsccl::perf {
 namespace {
 
-using Units = std::vector<std::vector<uint64_t>>;  // bytes of the parameters of each
+using Units = std::vector<std::vector<uint64_t>>;  // the bytes of each unit's parameters
 
 class StepMaker {
  public:
-  // `copies`: parameters have slots of their own, and what was gathered goes when they are filled.
+  // With `copies` parameters have their own slots, and the slot of the gather is given back once
+  // they are filled.
   StepMaker(const Units& units, bool copies)
       : units_(units), copies_(copies), ready_(units.size()) {
     for (const auto& unit : units) {
@@ -66,7 +67,7 @@ class StepMaker {
     ready_[unit] = false;
     in_use_ = units_.size();
   }
-  // The last unit stays: the backward pass begins with it.
+  // The last unit stays, because the backward pass begins with it.
   void forward() {
     for (size_t unit = 0; unit < units_.size(); unit++) {
       use(unit);
@@ -87,9 +88,9 @@ class StepMaker {
 
   const Units& units_;
   const bool copies_;
-  std::vector<bool> ready_;      // gathered, or its parameters are there
-  size_t in_use_ = SIZE_MAX;     // the unit whose parameters are there, of copies
-  std::vector<uint64_t> first_;  // key of each unit
+  std::vector<bool> ready_;      // units that are gathered, or whose parameters are there
+  size_t in_use_ = SIZE_MAX;     // with copies: the unit whose parameters are there
+  std::vector<uint64_t> first_;  // the first key of each unit
   PoolStep made_;
 };
 

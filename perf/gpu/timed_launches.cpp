@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kRowMicroseconds = 20'000;
 constexpr size_t kMostInRow = 2000;
-constexpr size_t kRandomBytes = 8 << 20;  // repeated
+constexpr size_t kRandomBytes = 8 << 20;  // random bytes that are repeated
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -64,8 +64,8 @@ TimedLaunches::~TimedLaunches() {
   if (stream_) (void)device_.driver().cuStreamDestroy(stream_);
 }
 
-// A driver without times of events is none of NVIDIA's: then it is the clock, and no figure of a
-// GPU.
+// Returns the time of a row of launches. A driver that has no times of events is not NVIDIA's: then
+// the host's clock is used, and the figure says nothing about a GPU.
 Result<double> TimedLaunches::row(const Put& put, size_t count) {
   const cuda::Driver& driver = device_.driver();
   const cuda::Current current(device_);
@@ -83,7 +83,7 @@ Result<double> TimedLaunches::row(const Put& put, size_t count) {
   return static_cast<double>(milliseconds) * 1e3 / static_cast<double>(count);
 }
 
-// How many are a row.
+// Returns how many launches make a row.
 Result<size_t> TimedLaunches::count_of(const Put& put) {
   FSCCL_ASSIGN(double once, row(put, 1));  // some launches are slow the first time
   FSCCL_ASSIGN(once, row(put, 1));

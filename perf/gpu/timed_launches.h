@@ -1,4 +1,4 @@
-// The time of what is put on a stream, between two events of the device, and memory to put it on.
+// Measures the time of work on a stream between two events of the device, and gives it memory.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace fsccl::perf {
 
-// So many bytes of a device until this goes, filled with random bits that are finite numbers of
-// about 1 in fp16, bf16 and fp32: of zeros, wires and caches that compress have less to do than of
-// gradients.
+// Memory of a device, which is freed with this object. It is filled with random bits that are
+// finite numbers of about 1 in fp16, bf16 and fp32, because zeros would be less work than gradients
+// for wires and for caches that compress.
 class Memory {
  public:
   static Result<std::unique_ptr<Memory>> allocate(const cuda::Device& device, size_t bytes);
@@ -29,11 +29,12 @@ class TimedLaunches {
   cuda::CUstream stream() const { return stream_; }
   using Put = std::function<Status(size_t i)>;
   struct Times {
-    double us, copy_us;    // time of one launch
+    double us, copy_us;    // times of one launch and of one copy
     double ratio_to_copy;  // ratio of the bandwidths
   };
-  // Medians of rows of back-to-back ones, i counting up. Rows of `put` and `copy` take turns, and
-  // the ratio is of neighbours: clocks and temperatures that change meanwhile change both.
+  // Returns medians over rows of back-to-back launches; `i` counts the launches. Rows of `put` and
+  // `copy` take turns, and the ratio compares neighbours: a clock or temperature that changes in
+  // the meantime changes both.
   Result<Times> beside_copies(const Put& put, const Put& copy);
 
  private:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what PyTorch does in place of this library's kernels and pools, on the same GPU: one
-line of JSON each, times are medians.
+"""Measures what PyTorch does in place of this library's kernels and pools, on the same GPU. Each
+case has a line of JSON, whose times are medians.
 
   cast_*, pack_*       torch._foreach_copy_ into parts of one tensor: the least that PyTorch can do
   copy_in_*            what FSDP2 does in place of cast_* before it gathers: shards are cast into a
@@ -13,15 +13,16 @@ line of JSON each, times are medians.
                        reduce-scatter does, without what it sends
   chunk_cat_*          the first half of that alone
   unpack_*             torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
-  pairs                bytes from and to the allocator that the environment chooses (perf/gpu/run
-                       starts one process each): its raw_alloc and raw_delete, as tensors call them;
-                       not the tensor around it. `python_ns` is what the same loop takes with calls
-                       that do nothing
-  traces               the training steps of `pool_gpu --steps`, likewise: time of a pair, most
-                       reserved, and the most live
+  pairs                a block is taken from the allocator and given back, by raw_alloc and
+                       raw_delete as tensors call them, but without a tensor. The environment
+                       chooses the allocator (perf/gpu/run starts one process for each). `python_ns`
+                       is what the same loop takes with calls that do nothing
+  traces               the same for the training steps of `pool_gpu --steps`: the time of a pair,
+                       the most bytes reserved and the most live
 
-Cases and sizes are those of kernels_gpu.cpp and pool_gpu.cpp. Usage: torch_beside.py kernels |
-allocator NAME STEPS
+The cases and sizes are those of kernels_gpu.cpp and pool_gpu.cpp.
+
+Usage: torch_beside.py kernels | allocator NAME STEPS
 """
 
 import json
@@ -41,7 +42,7 @@ CASES = {
 ACCUMULATED = ('llama_3_8b_layer',)
 SIZES = (64 << 10, 16 << 20, 256 << 20)
 ROUNDS, REPEATS, PAIRS = 15, 10, 2000
-STREAM = 0  # the default one
+STREAM = 0  # the default stream
 FOOTPRINT = (
     256 << 20
 )  # consecutive launches use other memory, so that none finds its own in the cache
@@ -106,8 +107,8 @@ def copy_in(shards, counts, gathered):
 
 
 def reduction(name, counts, ranks):
-    """All counts are multiples of 8, so nothing is padded. The layer's gradients are added to
-    others, as in kernels_gpu.cpp."""
+    """Measures a reduction. All counts are multiples of 8, so nothing is padded. The layer's
+    gradients are added to others, as in kernels_gpu.cpp."""
     total, shard = sum(counts), sum(counts) // ranks
     sets = max(1, FOOTPRINT // (total * 6))
     grads = [
@@ -152,8 +153,8 @@ def unpack(name, counts, ranks):
 
 
 def idle(take, give):
-    """The two calls where they do nothing: for no bytes. For an allocator that refuses those, two
-    of Python itself."""
+    """Returns two calls that do nothing: take and give of no bytes, or two functions of Python
+    itself if the allocator refuses a request for no bytes."""
     try:
         give(take(0, STREAM))
         return take, give
@@ -162,7 +163,8 @@ def idle(take, give):
 
 
 def replayed_ns(take, give, events):
-    """Nanoseconds of a pair. Blocks are the allocator's own, without a tensor around them."""
+    """Returns the nanoseconds of a pair. Blocks are those of the allocator, without a tensor around
+    them."""
     held, times = {}, []
     for _ in range(ROUNDS):
         torch.cuda.synchronize()

@@ -4,10 +4,11 @@
 
 usage: kills.py [--rounds N] [--ranks N] [--output FILE]
 
-From kill -9 of the last rank until the slowest of the others has caught the exception of the sum in
-which it waited, and until the system has ended the killed process. A job for each round. Prints p50,
-p99 and the longest in milliseconds, and appends them to FILE as perf/results has them.
-FSCCL_JAX_LIBRARIES and PYTHONPATH say where fsccl_jax is where it is not installed.
+A round starts a job and kills its last rank with kill -9. One time lasts until the slowest of the
+others has caught the exception of the sum in which it waited; another one until the system has
+ended the killed process. The script prints p50, p99 and the longest in milliseconds, and appends
+them to FILE in the form of perf/results. If fsccl_jax is not installed, FSCCL_JAX_LIBRARIES and
+PYTHONPATH say where it is.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import ranks as r  # pylint: disable=wrong-import-position
 
 
 def one_round(count):
-    """(milliseconds until the others know, until the process has ended)."""
+    """Returns the milliseconds until the others know, and until the process has ended."""
     last = count - 1
     with r.Job(r.SUM_UNTIL_ERROR.format(then=r.LAST_RANK_SLEEPS), count) as job:
         for rank in range(count):

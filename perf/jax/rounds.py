@@ -6,21 +6,23 @@ usage: rounds.py [--what step gspmd start] [--rounds N] [--steps N] [--width N] 
                  [--output FILE]
 
 step:   the example trains 10 layers of 2240 x 2240 (50 million parameters) on 2 ranks with
-        shard_map in fp32, with XLA's collectives over Gloo, the same over FSCCL, and FSCCL's own
-        collectives. A form's time is the median of the steps but for the first, which compiles.
+        shard_map in fp32. The forms are XLA's collectives over Gloo, the same over FSCCL, and
+        FSCCL's own collectives. The time of a form is the median of its steps without the first
+        one, which compiles.
 gspmd:  the same parameters, but XLA makes the collectives, over Gloo and over FSCCL.
 start:  two processes start, meet and make one sum. The time ends when the slower process has the
-        sum. The phases of it are those of the slower process: imports; jax.distributed.initialize()
-        ("meet"); the backend, in which MPI_Init is ("backend"); fsccl_jax.join() ("join"); tracing
+        sum. The phases are those of the slower process: imports; jax.distributed.initialize()
+        ("meet"); the backend, which calls MPI_Init ("backend"); fsccl_jax.join() ("join"); tracing
         and compiling ("compile"); the first sum, with the making of XLA's communicator ("sum").
-        "end" is the time from the sum to the end of the last process, and is not in the start.
-        Process 1 waits until process 0 listens: one that asks JAX's service earlier is answered a
-        second later, whichever collectives run, and chance decides in which rounds that happens.
+        "end" is the time from the sum to the end of the last process, which is no part of the
+        start. Process 1 waits until process 0 listens: if it asks JAX's service earlier, then it
+        is answered a second later with any collectives, and chance decides in which rounds that
+        happens.
 
-fsccl_jax is compiled to bytecode first, as pip does with what it installs, JAX among it.
-Prints each round, then the median ratios to Gloo in the same round and the range of the rounds, and
-appends a line for each to FILE, as perf/results has them. FSCCL_JAX_LIBRARIES and PYTHONPATH say
-where fsccl_jax is where it is not installed.
+fsccl_jax is compiled to bytecode first, as pip does with the packages that it installs, JAX among
+them. The script prints each round, then the median ratios to Gloo in the same round and the range
+over the rounds, and appends a line for each to FILE in the form of perf/results. If fsccl_jax is
+not installed, FSCCL_JAX_LIBRARIES and PYTHONPATH say where it is.
 """
 
 import argparse
@@ -100,7 +102,8 @@ def step_seconds(how, collectives, options):
 
 
 def start_seconds(form):
-    """(seconds until the slower process has its sum, {phase: seconds of that process})."""
+    """Returns the seconds until the slower process has its sum, and {phase: seconds of that
+    process}."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         address = f'127.0.0.1:{free.getsockname()[1]}'
@@ -116,14 +119,14 @@ def start_seconds(form):
     end = time.monotonic()
     if any(process.returncode for process in processes):
         sys.exit(f'start over {form}: exit codes {[process.returncode for process in processes]}')
-    # Gloo writes lines of its own before.
+    # Gloo writes its own lines before the result.
     times = max((json.loads(output.splitlines()[-1]) for output in outputs), key=lambda t: t[-1])
     phases = {name: times[i + 1] - times[i] for i, name in enumerate(PHASES)}
     return times[-1] - begin, {**phases, 'import': times[1] - begin, 'end': end - times[-1]}
 
 
 def turns(forms, number):
-    """The forms in the order of round `number`: each begins in its turn."""
+    """Returns the forms in the order of round `number`. Each form begins in its turn."""
     forms = list(forms)
     first = number % len(forms)
     return forms[first:] + forms[:first]
@@ -134,7 +137,8 @@ def milliseconds(seconds):
 
 
 def rounds_of(what, options):
-    """({form: milliseconds of each round}, {form: {phase: its median}}, which only starts have)."""
+    """Returns {form: milliseconds of each round}, and {form: {phase: its median}}, which only
+    starts have."""
     forms = STEPS.get(what, STARTS)
     times = {form: [] for form in forms}
     phases = {form: [] for form in forms}

@@ -1,5 +1,5 @@
-// The cost of a step beside its bytes: slots taken and given back by a planned pool, the planner
-// itself, the plans of a unit, and the checks of an operation.
+// Measures what a step costs apart from moving its bytes: taking and giving back slots of a planned
+// pool, the planner itself, the plans of a unit, and the checks of an operation.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -15,11 +15,11 @@ namespace {
 
 using namespace fsccl;
 
-// added to a unit's key: that of its gradient slot
+// A unit's key plus this number is the key of its gradient slot.
 constexpr uint64_t kGradient = uint64_t{1} << 32;
 constexpr uint64_t kUnitBytes = uint64_t{128} << 20;
 
-// A step with prefetch: two units there at once, and the gradients of one.
+// Returns a step with prefetch, in which two units are live at once, and the gradients of one.
 std::vector<StepEvent> step_of(uint64_t units) {
   std::vector<StepEvent> events;
   const auto take = [&](uint64_t key, bool stable) {
@@ -66,7 +66,7 @@ void plan_a_step(benchmark::State& state) {
     benchmark::DoNotOptimize(plan_step(events, {}, CollectiveRegion::kAlignment));
 }
 
-// The parameters of a transformer layer, on `ranks` ranks.
+// Returns the shape of a unit with the parameters of a transformer layer.
 UnitShape shape_of(const Layout& layout, fsccl_dtype_t slot_dtype) {
   UnitShape shape;
   shape.layout = &layout;
@@ -115,9 +115,9 @@ void flight_recorder_event(benchmark::State& state) {
   }
 }
 
-// All that an operation pays for being checked, where nobody sleeps: its fingerprint into the
-// signal, a peer's out of one and compared, and both its events. Deadlines and losses are looked at
-// before a sleep, heartbeats are the service thread's.
+// Measures everything that an operation pays for being checked if no rank sleeps: its fingerprint
+// goes into a signal, a peer's fingerprint is read and compared, and two events are recorded.
+// Deadlines and losses are checked only before a sleep, and heartbeats are the service thread's.
 void checks_of_an_operation(benchmark::State& state) {
   const auto made = Recorder::create({"", 4096, 1, 0, 1});
   if (!made.ok()) return state.SkipWithError("no recorder");

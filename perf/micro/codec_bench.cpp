@@ -1,7 +1,7 @@
-// GB/s of plain bytes of the codecs, a core, encoder and decoder with their checksums: of the delta
-// codec for words that move by as much as training moves them, where `bits` is what the form took
-// for a word and `entropy` what no code of single differences can beat; of block codecs for bf16
-// words, and for fp32 sums with feedback.
+// Measures encoders and decoders of the codecs, with their checksums, in GB/s of plain bytes on one
+// core. The delta codec gets words that move by as much as training moves them; `bits` is what the
+// form took for a word, and `entropy` what no code of single differences can beat. Block codecs get
+// bf16 words, and fp32 sums with feedback.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace fsccl;
 
-constexpr size_t kBlocks = 16;  // more than a cache of one core holds, as in a unit
+constexpr size_t kBlocks = 16;  // more than the cache of one core holds, as in a unit
 
 struct Step {
   WordList before, words;
@@ -51,7 +51,7 @@ void report(benchmark::State& state, const Step& step, size_t bytes) {
   state.counters["entropy"] = entropy_of(step.words, step.before);
 }
 
-// Each iteration encodes from one state to the other, so that differences are as large both ways.
+// Iterations encode from one state to the other and back, with equally large differences.
 template <DeltaForm kForm>
 void encode(benchmark::State& state) {
   const Step& step = step_of(state.range(0));
@@ -95,7 +95,8 @@ void decode(benchmark::State& state) {
   report(state, step, bytes);
 }
 
-// A step moves weights of 0.02 by 0: 3e-4, 1: 1e-4, 2: 4e-5, 3: 1e-5, 4: 0 (standard deviations).
+// The argument says by how much a step moves weights of 0.02 (standard deviations): 0 stands for
+// 3e-4, 1 for 1e-4, 2 for 4e-5, 3 for 1e-5, 4 for 0.
 BENCHMARK(encode<DeltaForm::nibbles>)->Name("encode_nibbles")->DenseRange(0, 4);
 BENCHMARK(decode<DeltaForm::nibbles>)->Name("decode_nibbles")->DenseRange(0, 4);
 BENCHMARK(encode<DeltaForm::coded>)->Name("encode_coded")->DenseRange(0, 4);
@@ -164,7 +165,7 @@ void add_gradients(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(4 * given.size()) * state.iterations());
 }
 
-// 0: int8, 1: fp8, 2: mxfp8; 3: int4, 4: bf16.
+// The argument is an index in kForms: 0 is int8, 1 fp8, 2 mxfp8, 3 int4, 4 bf16.
 BENCHMARK(encode_words)->DenseRange(0, 2);
 BENCHMARK(decode_words)->DenseRange(0, 2);
 BENCHMARK(encode_gradients)->Arg(0)->Arg(3)->Arg(4);

@@ -1,7 +1,7 @@
-// GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of
-// everything read and written). A small set stays in a cache from one iteration to the next; a
-// large one comes from memory. The small_* benchmarks measure the overhead of a call. For checksums
-// only the read bytes count.
+// Measures the kernels with cached and with streaming stores, in GB/s (read + written), for several
+// working sets (the bytes of everything read and written). A small set stays in a cache from one
+// iteration to the next; a large one comes from memory. The small_* benchmarks measure the overhead
+// of a call. For checksums only the read bytes count.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using namespace fsccl;
 
-// Aligned, touched memory; pages of the system's own choice.
+// Aligned memory whose pages have been touched. The system chooses the size of the pages.
 class Memory {
  public:
   explicit Memory(size_t bytes)
@@ -51,7 +51,7 @@ void copy(benchmark::State& state) {
   report(state, 2 * bytes);
 }
 
-// To where malloc's blocks begin, 16 bytes into a page.
+// Copies to a place 16 bytes behind the beginning of a page, where large blocks of malloc begin.
 void copy_to_block(benchmark::State& state) {
   const size_t bytes = static_cast<size_t>(state.range(0)) / 2;
   const Memory from(bytes), to(bytes + 16);
@@ -101,7 +101,7 @@ void sum(benchmark::State& state) {
               .to = to_type,
               .count = count};
   args.scale = kEpilogue == kAverage ? 1 : 0.5;
-  args.divisor = kEpilogue == kAverage ? 3 : 1;  // which is divided by
+  args.divisor = kEpilogue == kAverage ? 3 : 1;  // a real division, as 3 is no power of two
   args.accumulate = kEpilogue == kAccumulate;
   args.norm = kEpilogue == kNorm ? &norm : nullptr;
   args.stores = stores_of(state);

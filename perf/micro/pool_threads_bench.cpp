@@ -1,7 +1,8 @@
-// The cost of a slot on the planned path, taken and given back: ranks are threads, each with its
-// own units in a pool that they share, all at once. Prints the mean over batches of 32 slots and
-// the slowest thread's percentiles, for the whole pool (ledger, placement, records), for the
-// placement alone, and for an indexed array, which nothing can be faster than.
+// Measures what it costs to take and give back a slot on the planned path. The ranks are threads
+// that run at the same time, each with its own units in a pool that they share. A sample is the
+// mean over a batch of 32 slots. The program prints the percentiles of the samples on the slowest
+// thread, for the whole pool (ledger, placement, records), for the placement alone, and for an
+// indexed array, as a lower bound.
 //
 //   pool_threads_bench [THREADS [STEPS]]
 #include <fmt/format.h>
@@ -40,7 +41,7 @@ struct Times {
   std::exit(1);
 }
 
-// Forward and backward with one unit gathered ahead.
+// Returns a step of forward and backward, in which one unit is gathered ahead.
 std::vector<StepEvent> step() {
   std::vector<StepEvent> events;
   const auto take = [&](uint64_t key, bool stable) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the models' lists of FSDP units, one JSON file a model, beside this script.
+"""Writes the models' lists of FSDP units, one JSON file for each model, beside this script.
 
-    models.py          # all
-    models.py --check  # only says whether the files are as they would be written
+  models.py          # writes all files
+  models.py --check  # only says whether the files are as they would be written
 
-A unit is a layer, or, in a mixture of experts, a layer's attention and its routed experts. The root
-holds what belongs to no layer: embedding, final norm, output head (where it is not tied to the
-embedding). Shapes are [out, in] as in the published weights, with the numbers of each model's
-config.json; experts of a layer are stacked into one tensor with the expert first. perf/model.h
-describes the format.
+A unit is a layer or, in a mixture of experts, a layer's attention or its routed experts. The root
+has the parameters that belong to no layer: the embedding, the final norm, and the output head
+unless it is tied to the embedding. Shapes are [out, in] as in the published weights, with the
+numbers of each model's config.json. The experts of a layer are stacked into one tensor, whose first
+dimension is the expert. perf/model.h describes the format.
 """
 
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The gathers of FSDP steps between two hosts with and without a codec: `fsccl-perf step --codec
-delta` in two network namespaces of this machine, at some rates of the link between them.
+"""Measures the gathers of FSDP steps between two hosts with and without a codec: `fsccl-perf step
+--codec delta` in two network namespaces of this machine, at some rates of the link between them.
 
-    codec_step.py [--build build] [--rates 1gbit 10gbit none] [-- OPTIONS OF fsccl-perf step]
+  codec_step.py [--build build] [--rates 1gbit 10gbit none] [-- OPTIONS OF fsccl-perf step]
 
-The rows of a rate are from one run, in which the three ways take turns step by step. It needs the
-right to make namespaces (tests/hosts/hosts.py).
+The rows of a rate are from one run, in which the three ways take turns step by step. The script
+needs the right to make namespaces (tests/hosts/hosts.py).
 """
 
 import argparse
@@ -21,8 +21,8 @@ TIMEOUT_S = 900
 
 
 def rank_commands(options):
-    """The command of each rank, a host each; run inside hosts.py, which names the namespaces in
-    TEST_HOSTS."""
+    """Yields the command of each rank, one for each host. This runs inside hosts.py, which names
+    the namespaces in TEST_HOSTS."""
     names = os.environ['TEST_HOSTS'].split(',')
     if not names[0].startswith('/'):
         sys.exit('codec_step: the kernel gives no network namespaces here')

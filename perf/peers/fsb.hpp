@@ -1,8 +1,8 @@
-// Common harness for the peer measurements: clock, cross-process barrier that does not use the peer
-// itself, per-cell sampling, correctness check, JSON lines out. Every native peer is one backend
-// class on top of it.
+// The harness of the measurements of peers: a clock, a barrier between processes that does not use
+// the peer itself, sampling of each cell, a check of results, and output as JSON lines. Each native
+// peer is one backend class on top of it.
 #pragma once
-#pragma GCC system_header  // its style is its own: no warnings from here
+#pragma GCC system_header  // this file has its own style, so it must cause no warnings
 #include <fcntl.h>
 #include <algorithm>
 #include <atomic>
@@ -41,7 +41,7 @@ inline double now_us() {
 struct alignas(64) Ctl {
   alignas(64) std::atomic<uint32_t> count;
   alignas(64) std::atomic<uint32_t> sense;
-  alignas(64) std::atomic<uint32_t> bcount;  // the blocking barrier's own pair
+  alignas(64) std::atomic<uint32_t> bcount;  // these two are the blocking barrier's
   alignas(64) std::atomic<uint32_t> bsense;
   alignas(64) std::atomic<int64_t> word;  // rank 0's decision, or any small broadcast value
   alignas(64) double slot[64];
@@ -195,9 +195,10 @@ inline void emit(const Opt& o, const std::string& coll, const char* dt, const ch
     fflush(f);
 }
 
-// One cell: sample = k back-to-back calls after a harness barrier; its time = slowest rank's / k.
-// Before every sample, off the clock, prep(gen) rewrites part of the input; check(gen, k) looks at
-// the result of the first call and of the very last one.
+// One cell of the table. A sample is k back-to-back calls after a barrier of the harness; its time
+// is that of the slowest rank, divided by k. prep(gen) rewrites part of the input before every
+// sample, off the clock. check(gen, k) looks at the result of the first call and at that of the
+// last one.
 struct Cell {
   std::vector<double> us;
   int k = 1;
@@ -273,13 +274,14 @@ inline uint32_t summand(uint32_t common, uint32_t own, uint32_t i, uint32_t lowe
   uint32_t c = mix(common, i), h = mix(own, i);
   return (c & 0x80000000u) | (lowest + (c >> 8 & spread) + (h >> 31)) << 23 | (h & 0x7FFFFF);
 }
-// bf16: one rounding to nearest per addition
+// Returns the relative error that a sum of so many terms may have. With bf16, each addition may
+// round once to nearest.
 inline double tolerance(DT dt, int terms) {
   return dt == U8 ? 0 : (terms - 1) * (dt == F32 ? 0x1p-23 : 0x1.02p-8);
 }
 
-// A collective's input: element i of rank `who`. 2^-119 .. 2^-103, so that even 100 all-reduces on
-// top of each other stay in range.
+// Returns element i of the input of rank `who`. Values are about 2^-119 .. 2^-103, so that even 100
+// all-reduces on top of each other stay in range.
 inline float elem(DT dt, uint32_t who, uint32_t gen, size_t i) {
   if (dt == U8) return mix(seed_of(who, gen), i / 4) >> 8 * (i % 4) & 0xFF;
   return as_float(summand(seed_of(~0u, gen), seed_of(who, gen), i, 8, 15) &
@@ -308,14 +310,14 @@ inline void fill(void* p, DT dt, size_t n, uint32_t who) {  // generation 0
     }
   for (; i < n; i++) put(p, dt, i, elem(dt, who, 0, i));
 }
-// Rewritten before every sample: 8 bytes at the head of every 4 KiB, in the middle and at the end
-// of a vector of n elements.
+// The harness rewrites these bytes before every sample: 8 bytes at the head of every 4 KiB, in the
+// middle, and at the end of a vector of n elements.
 inline size_t middle(size_t n, size_t es) { return n * es / 16 * 8; }
 inline bool touched(size_t i, size_t n, size_t es) {
   size_t x = i * es, m = middle(n, es);
   return x % 4096 < 8 || (x >= m && x < m + 8) || x + 8 >= n * es;
 }
-// elements in [b, e)
+// Calls f for each rewritten element in [b, e).
 template <class F>
 void each_touched(size_t n, size_t es, size_t b, size_t e, F&& f) {
   auto word = [&](size_t x) {
@@ -329,8 +331,9 @@ void each_touched(size_t n, size_t es, size_t b, size_t e, F&& f) {
 inline void touch(void* p, DT dt, size_t n, uint32_t who, uint32_t gen) {
   each_touched(n, dt_size[dt], 0, n, [&](size_t i) { put(p, dt, i, elem(dt, who, gen, i)); });
 }
-// p holds elements [b, e) of a vector of n: is each f times the sum over who0 .. who1-1? Looks at
-// every rewritten element and at one more, at a changing place, in every 4 KiB.
+// Returns true if p, which holds elements [b, e) of a vector of n, has f times the sum over the
+// ranks who0 .. who1-1. It looks at every rewritten element and, in every 4 KiB, at one more whose
+// place changes.
 inline bool check(const void* p, DT dt, size_t n, size_t b, size_t e, uint32_t who0, uint32_t who1,
                   uint32_t gen, double f = 1) {
   const size_t es = dt_size[dt], step = 4096 / es;
@@ -347,13 +350,13 @@ inline bool check(const void* p, DT dt, size_t n, size_t b, size_t e, uint32_t w
   return ok;
 }
 
-// The FSDP step's values: fp32 parameters (random mantissas over 64 powers of two) and bf16
-// gradients, another one on every rank, of parameter i of unit u in step gen. Checks are complete:
-// every element.
+// The values of the FSDP step, for parameter i of unit u in step gen: fp32 parameters with random
+// mantissas over 64 powers of two, and bf16 gradients, which differ on every rank. Every element is
+// checked.
 inline uint32_t seed_param(int u, int i, uint32_t gen) {
   return seed_of(1u << 16 | u << 8 | i, gen);
 }
-// rank -1 would be seed_param: the common part
+// The seeds of rank -1 would be those of seed_param().
 inline uint32_t seed_grad(int rank, int u, int i, uint32_t gen) {
   return seed_of((uint32_t)(rank + 2) << 16 | u << 8 | i, gen);
 }
@@ -379,12 +382,12 @@ inline uint16_t head_bf16(int u, int i, uint32_t gen, uint32_t j) {
 inline void step_stamp(float* d, int u, int i, uint32_t gen, size_t n) {
   d[0] = as_float(head_bits(u, i, gen, g_rank * (uint32_t)(n / g_size)));
 }
-// this rank's fp32 shard of n elements
+// Writes this rank's fp32 shard of a parameter of n elements.
 inline void step_shard(float* d, int u, int i, uint32_t gen, size_t n) {
   const uint32_t s = seed_param(u, i, gen), m = n / g_size, base = g_rank * m;
   for (uint32_t j = 0; j < m; j++) d[j] = as_float(param_bits(s, base + j));
 }
-// this rank's whole gradient
+// Writes this rank's whole gradient.
 inline void step_grad(uint16_t* d, int u, int i, uint32_t gen, size_t n) {
   const uint32_t c = seed_param(u, i, ~gen), s = seed_grad(g_rank, u, i, gen);
   for (uint32_t j = 0; j < n; j++) d[j] = summand(c, s, j, 95, 63) >> 16;
@@ -398,7 +401,7 @@ inline bool step_full_ok(const uint16_t* p, int u, int i, uint32_t gen, size_t n
   }
   return !bad;
 }
-// mean over the ranks, this rank's shard
+// Checks this rank's shard of the mean over the ranks.
 inline bool step_reduced_ok(const float* g, int u, int i, uint32_t gen, size_t n, DT rdt) {
   const uint32_t c = seed_param(u, i, ~gen), m = n / g_size, base = g_rank * m;
   const float tol = tolerance(rdt, g_size), scale = 1.f / g_size;
@@ -417,8 +420,8 @@ inline bool step_reduced_ok(const float* g, int u, int i, uint32_t gen, size_t n
   }
   return !bad;
 }
-// Reads the parameters as a computation would first do, inside the timed step: each rank's part, at
-// its head, middle and end.
+// Reads each rank's part of the parameters at its head, middle and end, inside the timed step, as a
+// computation would.
 inline bool step_use(const uint16_t* p, int u, int i, uint32_t gen, size_t n) {
   const uint32_t s = seed_param(u, i, gen), m = n / g_size;
   bool ok = true;
@@ -430,8 +433,7 @@ inline bool step_use(const uint16_t* p, int u, int i, uint32_t gen, size_t n) {
   return ok;
 }
 
-// ---- copy and reduce kernels used by the schedule (and by the reference backends)
-// -----------------------------
+// ---- copy and cast kernels of the schedule (and of backends)
 inline void cast_f32_bf16(uint16_t* d, const float* s, size_t n) {
   size_t i = 0;
 #ifdef __AVX512BF16__
@@ -487,11 +489,11 @@ inline Unit llama_layer() {  // Llama-3.2-1B: hidden 2048, 32 heads, 8 kv heads,
   const size_t h = 2048, kv = 512, m = 8192;
   return {{h * h, kv * h, kv * h, h * h, m * h, m * h, h * m, h, h}};
 }
-// tied embedding/head + final norm
+// Returns the root: the embedding, which is also the head, and the final norm.
 inline Unit llama_root(int vocab) { return {{(size_t)vocab * 2048, 2048}}; }
 
-// ResNet-50 state dict in floats: 161 parameters + 159 buffers (53 of them one int64 = 2 floats
-// here)
+// Returns the sizes of the tensors in the state dict of ResNet-50 in floats: 161 parameters and 159
+// buffers, 53 of which are one int64 (2 floats here).
 inline std::vector<size_t> resnet50(bool small_only) {
   std::vector<size_t> v;
   auto bn = [&](size_t c) {
@@ -533,15 +535,15 @@ inline void* page_alloc(size_t n) {
 inline void page_free(void* p, size_t n) { munmap(p, (n + 4095) & ~(size_t)4095); }
 
 // ---- the sweep
-// ----------------------------------------------------------------------------------------------- A
-// backend derives from Backend and has: bool has(coll, dt); allgather(buf /*in place*/,
-// shard_bytes), reduce_scatter(in, out, out_count, dt), allreduce(in, out, count, dt), bcast(buf,
-// bytes), barrier(). memory() says what the timed calls work on:
+//
+// A backend derives from Backend and has: bool has(coll, dt); allgather(buf, shard_bytes) in place;
+// reduce_scatter(in, out, out_count, dt); allreduce(in, out, count, dt); bcast(buf, bytes);
+// barrier(). memory() says what the timed calls work on:
 //   "caller"  plain private memory, as any caller has it (all peers)
-//   "pool"    memory the library allocated, private to the rank: alloc and free_ are the library's
-//   "shared"  one physical output per host (alloc gives it); inputs are private, so the copy-in is
-//             inside the timed call: allgather_from and bcast_from take the place of allgather and
-//             bcast
+//   "pool"    memory that the library allocates, private to the rank, by alloc and free_
+//   "shared"  one physical output per host, which alloc gives. Inputs are private, so the copy into
+//             the output is inside the timed call: allgather_from and bcast_from take the place of
+//             allgather and bcast.
 struct Backend {
   const char* memory() { return "caller"; }
   void* alloc(size_t n) { return page_alloc(n); }
@@ -655,9 +657,9 @@ void run_colls(B& b, const Opt& o) {
   }
 }
 
-// The buffers of a ResNet-50, from rank 0: one broadcast per tensor, and packed. A backend with a
-// fused list broadcast has bcast_list(tensors, bytes, count), which takes the place of pack,
-// broadcast, unpack.
+// Broadcasts the tensors of a ResNet-50 from rank 0: each by itself, and packed. A backend that can
+// broadcast a list at once has bcast_list(tensors, bytes, count), which takes the place of pack,
+// broadcast and unpack.
 template <class B, class = void>
 struct HasList : std::false_type {};
 template <class B>
@@ -733,9 +735,10 @@ void run_bcastlist(B& b, const Opt& o, const char* name, bool small) {
   b.free_(flat, tot);
 }
 
-// One FSDP2 step without the computation: forward gathers root + L layers, backward gathers the L
-// layers again and reduces everything. Unit 0 is the root; layer l is unit 1 + l % sets, at most
-// four sets and every one used at least twice (three layers or more).
+// One FSDP2 step without the computation. Forward gathers the root and L layers; backward gathers
+// the L layers again and reduces everything. Unit 0 is the root, and layer l is unit 1 + l % sets.
+// There are at most four sets, and each is used at least twice if there are enough layers (three or
+// more).
 inline std::vector<Unit> step_units(const Opt& o) {
   Unit root = llama_root(o.vocab);
   root.n[0] = root.n[0] / g_size * g_size;
@@ -743,16 +746,16 @@ inline std::vector<Unit> step_units(const Opt& o) {
   v[0] = root;
   return v;
 }
-// The step for a library with plain collectives, with the copies that FSDP2 makes: cast to bf16 +
-// copy into the flat send slot, gather in place, split copy to per-parameter buffers; gradients
-// chunk-cat into the flat input, reduce-scatter, scale to fp32. A library with fused calls hands
-// run_fsdp a class with the same public members instead:
-//   shard(u, i)   this rank's fp32 shard of parameter i of unit u (n / ranks elements, rank r's are
-//                 [r n/p, (r+1) n/p)); written before a step
-//   grad(u, i)    this rank's own bf16 gradient, n elements; written before a step
-//   full(u, i)    after gather(u), until reshard(u): the gathered bf16 parameter; null when the
-//                 unit is not there
-//   gshard(u, i)  after reduce(u): the mean gradient, fp32, n / ranks elements
+// The step for a library with plain collectives, with the copies that FSDP2 makes. Shards are cast
+// to bf16 into the flat send slot, gathered in place, and copied to a buffer for each parameter.
+// Gradients are copied in chunks into the flat input, reduced by reduce-scatter, and scaled to
+// fp32. A library with fused calls hands run_fsdp a class with the same public members instead:
+//   shard(u, i)   this rank's fp32 shard of parameter i of unit u (n / ranks elements; rank r has
+//                 [r n/p, (r+1) n/p)), which is written before a step
+//   grad(u, i)    this rank's own bf16 gradient of n elements, which is written before a step
+//   full(u, i)    the gathered bf16 parameter, from gather(u) until reshard(u); null if the unit is
+//                 not there
+//   gshard(u, i)  after reduce(u): the mean gradient in fp32, n / ranks elements
 //   gather(u), reshard(u), reduce(u); memory(); phase[6], params
 template <class B>
 struct PlainStep {
@@ -809,7 +812,7 @@ struct PlainStep {
     double t0 = now_us();
     for (size_t i = 0, off = 0; i < n.size(); off += n[i++] / p) {
       cast_f32_bf16(ag + g_rank * sh + off, shard(u, i), n[i] / p);
-      // the last content is gone
+      // Destroys the last content, so that old values cannot pass for new ones.
       for (size_t r = 0; r < p; r++)
         if ((int)r != g_rank) ag[r * sh + off] = ag[r * sh + off + n[i] / p - 1] = 0x7FFF;
     }
@@ -855,8 +858,8 @@ struct PlainStep {
   }
 };
 
-// A step class that keeps gathered units for the backward says `static constexpr bool keep = true`;
-// its rows are labelled so.
+// A step class that keeps gathered units for the backward pass has `static constexpr bool keep =
+// true`, and its rows say so.
 template <class S, class = void>
 struct Keeps : std::false_type {};
 template <class S>
@@ -912,7 +915,8 @@ void run_fsdp(S& s, const Opt& o, const std::vector<Unit>& units, DT rdt) {
     double d = max_over_ranks(now_us() - t0), m[6];
     for (int i = 0; i < 6; i++) m[i] = sum_over_ranks(s.phase[i]) / p;
     if (st < 0) continue;
-    // every element of every parameter; a unit that is no longer there is gathered once more
+    // Checks every element of every parameter. A unit that is no longer there is gathered once
+    // more.
     if (st == o.steps - 1)
       for (int u = 0; u <= sets; u++) {
         const bool gone = bcast_word(!s.full(u, 0));

@@ -1,6 +1,6 @@
-// fsccl-peer: this library as one row of the table of peers. The harness (fsb.hpp) owns timing,
-// data and checks; this program only answers its calls. It is started once for each rank with RANK,
-// WORLD_SIZE and the FSB_ variables, and rank 0 writes one JSON line for each cell.
+// fsccl-peer measures this library for one row of the table of peers. The harness (fsb.hpp) owns
+// timing, data and checks; this program only answers its calls. It is started once for each rank,
+// with RANK, WORLD_SIZE and the FSB_ variables, and rank 0 writes one JSON line for each cell.
 #include <CLI/CLI.hpp>
 
 #include "peer_backends.h"
@@ -18,15 +18,15 @@ void run_step(Job& job, const fsb::Opt& options, const std::vector<fsb::Unit>& u
   for (const std::string& name : options.colls) {
     if (name != "fsdp_bf16" && name != "fsdp_f32") continue;
     Step step(job, units);
-    // Gradients are born in bf16 for both; sums are always formed in fp32, so that the result also
-    // passes the harness's fp32 tolerance.
+    // Gradients are in bf16 for both names. Sums are always formed in fp32, so that the result
+    // passes the harness's fp32 tolerance, too.
     fsb::run_fsdp(step, options, units, name == "fsdp_f32" ? fsb::F32 : fsb::BF16);
   }
 }
 
 void run(const fsb::Opt& options, const std::vector<std::string>& kinds) {
   Job job;
-  fsb::Opt collectives = options;  // the step has its own classes, below
+  fsb::Opt collectives = options;  // without the step, which has its own classes
   std::erase_if(collectives.colls,
                 [](const std::string& name) { return name.rfind("fsdp", 0) == 0; });
   if (wants(kinds, "caller")) {
@@ -52,7 +52,8 @@ void run(const fsb::Opt& options, const std::vector<std::string>& kinds) {
   }
 }
 
-// RANK and WORLD_SIZE as the harness sets them; false if one is missing or not a number in range.
+// Reads RANK and WORLD_SIZE, which the harness sets. Returns false if one of them is missing or not
+// a number in range.
 bool read_place(int* rank, int* size) {
   const char *rank_text = getenv("RANK"), *size_text = getenv("WORLD_SIZE");
   if (!rank_text || !size_text) return false;
@@ -60,7 +61,7 @@ bool read_place(int* rank, int* size) {
   const long rank_value = strtol(rank_text, &rank_end, 10),
              size_value = strtol(size_text, &size_end, 10);
   if (rank_end == rank_text || *rank_end || size_end == size_text || *size_end) return false;
-  // the harness has 64 places
+  // The harness has places for 64 ranks.
   if (size_value < 1 || size_value > 64 || rank_value < 0 || rank_value >= size_value) return false;
   *rank = static_cast<int>(rank_value);
   *size = static_cast<int>(size_value);

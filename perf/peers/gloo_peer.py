@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One rank of Gloo, by torch.distributed, for netns.py: what fsccl-perf measures, timed by the same
-rules, each result checked.
+"""Runs one rank of Gloo, through torch.distributed, for netns.py. It measures what fsccl-perf
+measures by the same rules, and checks each result.
 
-    RANK= WORLD_SIZE= MASTER_ADDR= MASTER_PORT= gloo_peer.py collectives samples warm-up calls bytes...
+  RANK= WORLD_SIZE= MASTER_ADDR= MASTER_PORT= gloo_peer.py collectives samples warm-up calls bytes...
 
 mpi_peer.c says what a sample is and what is printed.
 """
@@ -32,7 +32,7 @@ class Test:
         if self.kind == 'broadcast':
             self.output.copy_(self.input if self.rank == 0 else torch.zeros(1))
         elif self.kind == 'all_reduce':
-            self.output.copy_(self.input)  # it is in place
+            self.output.copy_(self.input)  # the call works in place
 
     def call(self):
         if self.kind == 'all_gather':

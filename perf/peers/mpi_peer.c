@@ -1,11 +1,11 @@
-/* One rank of MPI for netns.py: the collectives of fsccl-perf, timed by the same rules, each result
- * checked.
+/* One rank of MPI for netns.py. It runs the collectives of fsccl-perf, times them by the same
+ * rules, and checks each result.
  *
  *     mpirun ... mpi_peer collectives samples warm-up calls bytes...
  *
  * A sample is `calls` calls back to back between two barriers; its time is the slowest rank's.
- * Inputs are written anew before and results checked after it, off the clock. Prints a JSON object
- * a line: coll, bytes, p10_us, p50_us, wrong. */
+ * Inputs are written before each sample and results are checked after it, off the clock. Each line
+ * of the output is a JSON object with coll, bytes, p10_us, p50_us and wrong. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const char* const kNames[kinds] = {"all_gather", "reduce_scatter", "broad
 
 struct test {
   int kind, rank, ranks, calls;
-  int count; /* elements of the larger buffer; all-gather and reduce-scatter: of one rank's block */
+  int count; /* elements of a buffer, or of a rank's block for all-gather and reduce-scatter */
   size_t inputs, outputs;
   float *input, *output;
 };

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts, which are network
-namespaces of this machine.
+"""Compares FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts, which are
+network namespaces of this machine.
 
-    netns.sh [--quick] [--rate 1gbit] [--rounds N] [--pin] [--no-limits] [--json FILE]
+  netns.sh [--quick] [--rate 1gbit] [--rounds N] [--pin] [--no-limits] [--json FILE]
 
-They take turns in every round: all measure under what else the machine does. A number is the median
-over the rounds. Every library runs the same sizes, samples and calls per sample (mpi_peer.c says
-what a sample is), and checks its results. A peer that is not installed is left out, and named.
+The libraries take turns in every round, so that other work of the machine disturbs all of them. A
+number is the median over the rounds. Every library runs the same sizes, samples and calls per
+sample (mpi_peer.c says what a sample is), and checks its results. A peer that is not installed is
+left out, and named.
 
-Limits of the link are what ucx_perftest moves with its best operation and message size: one way for
-broadcast, both ways at once for all-gather and reduce-scatter; for few bytes, its latency. All
-ranks share the cores of one machine, so that without --rate "the link" is the kernel's TCP and the
+The limits of the link are what ucx_perftest moves with its best operation and message size: one way
+for broadcast, both ways at once for all-gather and reduce-scatter, and its latency for few bytes.
+All ranks share the cores of one machine, so without --rate "the link" is the kernel's TCP and the
 cores that run it.
 """
 
@@ -29,13 +30,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 HOSTS = 2
 COLLECTIVES = ('all_gather', 'reduce_scatter', 'broadcast', 'all_reduce')
-# Up to this size: samples, warm-up, calls in a sample.
+# The largest size to which a rule applies, samples, warm-up, and calls in a sample.
 RULES = ((16 << 10, 60, 10, 10), (1 << 20, 40, 5, 1), (16 << 20, 15, 3, 1), (256 << 20, 5, 2, 1))
 OPERATIONS = {'put': 'ucp_put_bw', 'get': 'ucp_get', 'am': 'ucp_am_bw', 'tag': 'tag_bw'}
 MESSAGES = (64 << 10, 1 << 20, 4 << 20)
 LATENCIES = ('ucp_am_lat', 'tag_lat')
 TIMEOUT_S = 600
-MEGABYTE = 1 << 20  # as ucx_perftest counts
+MEGABYTE = 1 << 20  # ucx_perftest counts so
 
 
 def say(text):
@@ -47,7 +48,8 @@ def address(host):
 
 
 def together(commands):
-    """Runs all; what the first printed. None, and why, when one failed."""
+    """Runs all commands at once. Returns what the first one printed, or None, after saying why, if
+    one failed."""
     files = [tempfile.TemporaryFile('w+') for _ in commands]
     running = [
         subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
@@ -77,7 +79,7 @@ def together(commands):
 
 
 def rows(text):
-    """(collective, bytes): (p10, p50) in us, of the JSON lines."""
+    """Returns {(collective, bytes): (p10, p50) in us} of the JSON lines."""
     found = {}
     for line in (text or '').splitlines():
         if line.startswith('{'):
@@ -93,7 +95,8 @@ def words_of(options):
 
 
 class Peers:
-    """Names what can be run here, with a function of (samples, warm-up, calls, sizes)."""
+    """The peers that can be run here: `list` has for each name a function of (samples, warm-up,
+    calls, sizes)."""
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
@@ -108,7 +111,7 @@ class Peers:
             say('left out: the limits of the link: no ucx_perftest (package ucx-utils)')
 
     def cores_of(self, host):
-        """Returns the host's part of the processors, where each host is to have its own."""
+        """Returns the processors of a host if each host is to have its own."""
         cores, each = sorted(os.sched_getaffinity(0)), self.options.ranks_per_host
         chosen = {cores[rank % len(cores)] for rank in range(host * each, (host + 1) * each)}
         return ','.join(map(str, sorted(chosen)))
@@ -117,8 +120,8 @@ class Peers:
         return ['taskset', '-c', self.cores_of(host)] if self.options.pin else []
 
     def on_host(self, host, command, variables=None):
-        """The words that run a command on a host; on a real one, other hosts' memory is out of
-        reach, and so it is made here."""
+        """Returns the words that run a command on a host. A real host cannot reach the memory of
+        others, so UCX may not use shared memory here either."""
         common = {'UCX_TLS': 'tcp,self', 'UCX_NET_DEVICES': 'eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}
         words = [f'{name}={value}' for name, value in {**common, **(variables or {})}.items()]
         return [
@@ -131,7 +134,7 @@ class Peers:
         ]
 
     def places(self):
-        """Variables of each rank, and its host."""
+        """Yields the host and the variables of each rank."""
         self.port += 7
         each = self.options.ranks_per_host
         for rank in range(self.ranks):
@@ -202,8 +205,8 @@ class Peers:
         compiler = ['mpicc', '-O2', '-std=c99', os.path.join(HERE, 'mpi_peer.c'), '-o', program]
         if subprocess.run(compiler, check=False).returncode != 0:
             return say('left out: Open MPI: mpicc compiles nothing (package libopenmpi-dev)')
-        # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks
-        # share no memory with others.
+        # This script takes the place of ssh. Each host gets its own name, by which Open MPI knows
+        # that its ranks share no memory with those of other hosts.
         pins = ' '.join(
             f'host{host}) pin="{" ".join(self.pinned(host))}" ;;' for host in range(HOSTS)
         )
@@ -235,7 +238,7 @@ class Peers:
             'osc': '^ucx',
         }
         if self.ranks > os.cpu_count():
-            settings['mpi_yield_when_idle'] = '1'  # each host believes that the cores are its own
+            settings['mpi_yield_when_idle'] = '1'  # each host takes all cores for its own
         if self.options.ranks_per_host == 1:
             common[common.index('UCX_TLS=tcp,self,sm')] = 'UCX_TLS=tcp,self'  # UCX sees one machine
         ways = {
@@ -287,7 +290,8 @@ class Peers:
         self.list['gloo'] = run
 
     def perftests(self, test, size, iterations, directions=1):
-        """Megabytes/s of each direction (latency tests: us), the directions at once."""
+        """Returns megabytes/s of each direction, or microseconds for a test of latency. The
+        directions run at once."""
         self.port += 7
         servers, clients = [], []
         for way in range(directions):
@@ -336,8 +340,8 @@ class Peers:
         return results
 
     def limits(self):
-        """The link: megabytes/s one way and of each of both ways at once, us of few bytes; by
-        operation and size."""
+        """Measures the link, by operation and size: megabytes/s one way, those of each of both ways
+        at once, and microseconds for few bytes."""
         one, both = {}, {}
         cases = {
             f'{name} {size >> 10}K': (test, size)
@@ -348,7 +352,8 @@ class Peers:
             one[key] = self.perftests(
                 test, size, (16 << 20 if self.options.rate else 512 << 20) // size
             )[0]
-        # Long, so that the two start at once by comparison.
+        # These runs are long, so that it does not matter that the two directions do not start at
+        # once.
         for key in sorted(cases, key=lambda key: one[key] or 0)[-4:]:
             test, size = cases[key]
             ways = self.perftests(
@@ -393,7 +398,7 @@ def measure(options, folder):
 
 
 def fsccl_groups(group):
-    """Runs of sizes that are 4 times the one before: what -f can say."""
+    """Returns runs of sizes, each of which is 4 times the one before, as -f can say."""
     runs = []
     for size in group:
         if runs and size == runs[-1][-1] * 4:
@@ -409,7 +414,7 @@ def median(values):
 
 
 def best(limits, what, choose):
-    """The best kind of ucx_perftest by its median: (value, name)."""
+    """Returns (value, name) of the kind of ucx_perftest whose median is best."""
     names = {name for turn in limits for name in turn[what]}
     values = [
         (value, name)
@@ -420,7 +425,8 @@ def best(limits, what, choose):
 
 
 def line_rate(rate):
-    """Payload of a shaped link in bytes/us: 1448 bytes in a packet that tc counts as 1514."""
+    """Returns the payload of a shaped link in bytes/us: a packet of 1514 bytes, as tc counts, has
+    1448 bytes of it."""
     units = {'kbit': 1e3, 'mbit': 1e6, 'gbit': 1e9}
     for unit, factor in units.items():
         if rate.endswith(unit):
@@ -428,8 +434,8 @@ def line_rate(rate):
     return None
 
 
-# Bytes that the link carries each way between two hosts, when the fewest are sent: parts of the
-# size.
+# The bytes that the link carries each way between two hosts, as shares of the size, if as few as
+# possible are sent.
 CARRIED = {'broadcast': 1, 'all_gather': 0.5, 'reduce_scatter': 0.5, 'all_reduce': 1}
 
 
@@ -639,7 +645,7 @@ def main():
     subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
     subprocess.run(
         ['ip', 'addr', 'add', '10.119.0.254/24', 'dev', 'between'], check=True
-    )  # the address that mpirun has
+    )  # mpirun has this address
     for host in range(HOSTS):
         subprocess.run(
             [

@@ -1,4 +1,4 @@
 #!/bin/sh
-# FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts made of network namespaces
-# (netns.py has the options).
+# Compares FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts, which are network
+# namespaces (netns.py has the options).
 exec python3 "$(dirname "$0")/netns.py" "$@"

@@ -1,6 +1,6 @@
-// The library behind the harness's interface for collectives, one class per kind of memory: the
-// caller's own, blocks of a pool, and one physical output per host. Only the public API is used,
-// and every call is blocking: when it returns, the result is there.
+// Adapts the library to the harness's interface for collectives. There is one class per kind of
+// memory: the caller's own, blocks of a pool, and one physical output per host. The classes use the
+// public API alone, and each call blocks until its result is there.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -64,7 +64,7 @@ inline fsccl_dtype_t dtype_of(fsb::DT dtype) {
   return dtype == fsb::F32 ? FSCCL_FLOAT32 : dtype == fsb::BF16 ? FSCCL_BFLOAT16 : FSCCL_UINT8;
 }
 
-// memory "caller": plain private memory, as the harness allocates it.
+// The memory "caller" is plain private memory, as the harness allocates it.
 class CallerBackend : public fsb::Backend {
  public:
   explicit CallerBackend(Job& job) : comm_(job.comm()) {}
@@ -100,7 +100,7 @@ class CallerBackend : public fsb::Backend {
   std::vector<fsccl_tensor_t> list_;
 };
 
-// memory "pool": blocks of the library's pool, private to the rank.
+// The memory "pool" consists of blocks of the library's pool, private to the rank.
 class PoolBackend : public CallerBackend {
  public:
   explicit PoolBackend(Job& job) : CallerBackend(job), pool_(job.pool()) {}
@@ -119,11 +119,11 @@ class PoolBackend : public CallerBackend {
   fsccl_pool_t pool_;
 };
 
-// memory "shared": one physical output per host, which is the host-shared slot of a unit with one
+// The memory "shared" is one physical output per host: the host-shared slot of a unit with one
 // parameter. For the all-gather the unit is flat, so that every rank holds an equal part; for the
-// broadcast it is a single row, which rank 0 holds alone. A unit takes its input's address when it
-// is made, and the harness allocates inputs after outputs, so alloc() makes a unit with shards of
-// its own to learn the slot's address, and the first (untimed) call replaces it.
+// broadcast the parameter is a single row, which rank 0 holds alone. A unit takes its input's
+// address when it is made, but the harness allocates inputs after outputs. alloc() therefore makes
+// a unit with its own shards to learn the slot's address, and the first (untimed) call replaces it.
 class SharedBackend : public CallerBackend {
  public:
   explicit SharedBackend(Job& job) : CallerBackend(job), pool_(job.pool()) {}
@@ -153,7 +153,7 @@ class SharedBackend : public CallerBackend {
   struct Output {
     fsccl_unit_t unit = nullptr;
     const void* input = nullptr;
-    bool ready = false;  // made for this input
+    bool ready = false;  // true if the unit was made for this input
   };
 
   Output make(size_t bytes, fsccl_layout_t layout, const void* input) {

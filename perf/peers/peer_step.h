@@ -1,15 +1,15 @@
-// The harness's FSDP step on units of the library: fused gathers into host-shared slots, fused
-// reductions out of gradient slots or out of the caller's own gradients. Shards and sharded
-// gradients are the caller's memory, as for every peer. A gradient slot is taken again right after
-// each reduction, before any other slot is, so that it stays where it is: the harness writes
-// gradients once and reduces them once for each layer.
+// Runs the harness's FSDP step on units of the library, with fused gathers into host-shared slots
+// and fused reductions of gradient slots or of the caller's own gradients. Shards and sharded
+// gradients are the caller's memory, as for every peer. The harness writes gradients once, but
+// reduces them once for each layer. A gradient slot is therefore taken again right after each
+// reduction, before any other slot is taken, so that it keeps its place and its content.
 #pragma once
 #include "peer_backends.h"
 
 namespace fsccl_peer {
 
-// Parameter sizes that divide by the number of ranks, which is what the harness's shards and checks
-// assume.
+// Returns units whose parameter sizes are multiples of the number of ranks, as the harness's shards
+// and checks assume.
 inline std::vector<fsb::Unit> even_units(const fsb::Opt& options) {
   std::vector<fsb::Unit> units = fsb::step_units(options);
   const size_t ranks = static_cast<size_t>(fsb::g_size);
@@ -94,8 +94,8 @@ class UnitStep {
   struct State {
     fsccl_unit_t unit = nullptr;
     std::vector<void*> shards, sharded_grads, grads;
-    bool there = false;   // gathered
-    bool changed = true;  // a shard may have been written since the last gather
+    bool there = false;   // true while the parameters are gathered
+    bool changed = true;  // true if a shard may have been written since the last gather
   };
 
   State& at(int u) { return states_[static_cast<size_t>(u)]; }
@@ -126,8 +126,8 @@ class UnitStep {
     return state;
   }
 
-  // Takes the gradient slot, or finds that it is held. Its address may not change: what the harness
-  // wrote must still be there.
+  // Takes the gradient slot if it is not held. Its address must not change, because the gradients
+  // that the harness wrote must still be there.
   static void take_gradients(State& state) {
     for (size_t i = 0; i < state.grads.size(); i++) {
       fsccl_view_t view;

@@ -1,11 +1,12 @@
-// The library's own knowledge of free memory, for all subcommands: only this folder looks inside
-// the library.
+// Asks the library how much memory is free, for all subcommands, because only this folder looks
+// inside the library.
 #pragma once
 #include <cstdint>
 
 namespace fsccl::perf {
 
-// That this host, or what limits this process in it, can still give. UINT64_MAX: nothing says.
+// Returns the bytes that this host, or a limit of this process, still allows; UINT64_MAX if they
+// are not known.
 uint64_t available_bytes();
 
 }  // namespace fsccl::perf

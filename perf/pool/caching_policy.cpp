@@ -8,7 +8,7 @@ namespace fsccl::perf {
 namespace {
 
 constexpr uint64_t kKiB = 1024, kMiB = kKiB * kKiB;
-constexpr uint64_t kApart = uint64_t{1} << 44;  // between segments: blocks of two are never joined
+constexpr uint64_t kApart = uint64_t{1} << 44;  // distance of segments, whose blocks are not joined
 
 }  // namespace
 

@@ -1,10 +1,12 @@
 // A simulation of the policy of PyTorch's caching allocator of device memory
-// (c10/cuda/CUDACachingAllocator.cpp, 2.15): a pool per stream, sizes in units of 512 bytes,
-// requests up to 1 MiB from segments of 2 MiB, up to 10 MiB from 20 MiB, above in units of 2 MiB;
-// best fit; the rest of a large block is split off from 1 MiB on; neighbours that are free are
-// joined. With expandable segments, one range per stream and pool that grows by pages of 20 MiB
-// (small: 2 MiB). Blocks return to their stream's pool when they are freed; nothing is ever
-// returned to the system.
+// (c10/cuda/CUDACachingAllocator.cpp, 2.15). Each stream has two pools, one for small requests (up
+// to 1 MiB) and one for larger ones, and sizes are in units of 512 bytes. Small requests are met
+// from segments of 2 MiB, larger ones below 10 MiB from segments of 20 MiB; others have their own
+// segments, in units of 2 MiB. The allocator takes the block that fits best and splits off the
+// rest, except for a rest of up to 1 MiB of a large block. It joins neighbours that are free. With
+// expandable segments each pool has one range instead, which grows by pages of 20 MiB (2 MiB for
+// small requests), and every rest is split off. Blocks return to their pool when they are freed; no
+// memory is ever returned to the system.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,13 +22,13 @@ class CachingPolicy {
   explicit CachingPolicy(bool expandable) : expandable_(expandable) {}
   void apply(const StepEvent& event);
   uint64_t reserved_bytes() const { return reserved_; }
-  // calls of cudaMalloc, or of the mapping of a page
+  // Returns the number of calls of cudaMalloc, or of mapped pages.
   uint64_t upstream_calls() const { return calls_; }
 
  private:
   struct Pool {
     std::set<std::pair<uint64_t, uint64_t>> free;  // (bytes, address)
-    uint64_t end = 0;                              // expandable: of the range that grows
+    uint64_t end = 0;                              // end of the range, with expandable segments
   };
   struct Block {
     uint64_t bytes, segment;

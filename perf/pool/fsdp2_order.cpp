@@ -23,8 +23,8 @@ class Step {
     take(kGather, key(unit, kGathered), padded(unit) * wire_bytes_);
     gathered_[unit] = true;
   }
-  // Copies a gathered unit out; the buffer of the one before is free then, its own after the next,
-  // or at once.
+  // Copies a gathered unit out. The gathered buffer of the unit before is free then. The unit's own
+  // buffer is free once the next unit is copied out, or at once if `at_once` is set.
   void copy_out(size_t unit, bool at_once) {
     if (copied_[unit]) return;
     gather(unit);
@@ -73,7 +73,8 @@ class Step {
     if (bytes) events_.push_back({StepOp::kTake, false, stream, key, bytes});
   }
   void give_back(uint64_t key) { events_.push_back({StepOp::kGiveBack, false, 0, key, 0}); }
-  // Every rank has as many rows of it as the first.
+  // Returns the elements of a parameter after padding, which gives every rank as many rows as the
+  // first rank has.
   uint64_t padded(const ModelParam& param) const {
     if (param.dims.empty() || param.elements() == 0) return param.elements();
     const auto rows = static_cast<uint64_t>(param.dims[0]);
@@ -113,7 +114,7 @@ std::vector<fsccl::StepEvent> fsdp2_step(const Model& model, uint64_t ranks, uin
 }
 
 uint64_t fsdp2_reserved_bytes(const std::vector<fsccl::StepEvent>& step, bool expandable) {
-  constexpr int kSteps = 4;  // nothing grows after them
+  constexpr int kSteps = 4;  // the reserved bytes do not grow in later steps
   CachingPolicy policy(expandable);
   for (int i = 0; i < kSteps; i++)
     for (const fsccl::StepEvent& event : step) policy.apply(event);

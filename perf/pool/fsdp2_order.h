@@ -1,9 +1,9 @@
-// The takes and releases of stock FSDP2 (fully_shard of PyTorch 2.15) in a step of a model,
-// prefetch 1, to compare with a step of FSCCL. A unit is gathered into one buffer, padded by
-// parameter to whole rows a rank, and copied out into parameters of their own. In forward, the
-// gathered buffer stays until the next unit is copied out. In backward, gradients in the type of
-// the parameters are copied into the buffer of a reduction in fp32, of which one is in flight.
-// Sharded gradients are not counted. Order and sizes follow
+// The allocations and releases of stock FSDP2 (fully_shard of PyTorch 2.15) in a step of a model
+// with prefetch 1, which are compared with a step of FSCCL. A unit is gathered into one buffer, in
+// which each parameter is padded to as many whole rows on each rank, and is then copied out into
+// separate parameters. In forward, the gathered buffer stays until the next unit is copied out. In
+// backward, gradients in the type of the parameters are copied into the buffer of a reduction in
+// fp32; one reduction is in flight. Sharded gradients are not counted. Order and sizes follow
 // torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_collectives.py.
 #pragma once
 #include <cstdint>

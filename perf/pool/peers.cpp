@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kMostLive = uint64_t{128} << 20;  // bytes that peers may touch
 constexpr size_t kPage = 4096;
 
-// The blocks of a trace in plain memory.
+// The blocks of a trace, allocated by malloc.
 class Blocks {
  public:
   Blocks(const Trace& trace, bool touch) : blocks_(trace.keys, nullptr), touch_(touch) {
@@ -36,7 +36,7 @@ class Blocks {
   Blocks& operator=(const Blocks&) = delete;
 
   bool apply(const StepEvent& event) {
-    if (!event.moves_slot()) return true;  // the key of a record or a wait is no block's
+    if (!event.moves_slot()) return true;  // a record or a wait concerns no block
     char*& block = blocks_.at(event.key);
     if (event.takes()) {
       const size_t bytes = std::max<size_t>(event.bytes / divisor_, 1);
@@ -73,8 +73,8 @@ uint64_t status_bytes(const char* name) {
   return 0;
 }
 
-// In a child: the most memory of the process over some steps that touch every page, less what it
-// had before.
+// Measures in a child the most memory of the process over some steps that touch every page, less
+// the memory that it had before.
 std::optional<uint64_t> most_memory(const Trace& trace) {
   void* page =
       mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -31,7 +31,7 @@ void PoolCommand::add_to(CLI::App* command) {
       ->add_option("--rmm", rmm_, "beside it the pool of RMM, which perf/pool/rmm/build.sh makes")
       ->type_name("LIBRARY")
       ->default_str("");
-  command->add_option("--peer", peer_)->group("");  // for run_peer() alone
+  command->add_option("--peer", peer_)->group("");  // only run_peer() passes it
   command->footer(
       "A trace whose steps are alike is declared (or recorded), then repeated. One whose steps "
       "differ is run twice: with all steps "

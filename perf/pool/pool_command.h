@@ -1,4 +1,4 @@
-// `fsccl-perf pool`: traces of allocations, under the pool and beside others.
+// `fsccl-perf pool` runs traces of allocations on the pool and on other allocators.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -11,7 +11,8 @@ namespace fsccl::perf {
 class PoolCommand {
  public:
   void add_to(CLI::App* command);
-  // exit status: 0, 1 when a replay failed, 2 for a file that is not a trace, or no library
+  // Returns the exit status: 0, or 1 if a replay failed, or 2 if a file is not a trace or a library
+  // cannot be used.
   int run();
 
  private:

@@ -14,13 +14,14 @@ namespace fsccl::perf {
 namespace {
 
 constexpr uint64_t kCapacity = uint64_t{1} << 60;  // bytes of a region without memory
-// larger pools are rehearsed: placed and counted, without memory
+// Traces with more live bytes than half of this are rehearsed: their slots are placed and counted,
+// but have no memory.
 constexpr uint64_t kMostMemory = uint64_t{256} << 20;
 constexpr uint64_t kAddresses = uint64_t{16} << 30;  // addresses of an arena
-constexpr size_t kWarmUp = 4;                        // steps: the plan, two by it, and the table
+constexpr size_t kWarmUp = 4;                        // steps until the plan and its table exist
 
-// A region and what a pool does around it: it asks the arena for memory when a slot lies beyond
-// what is there.
+// A region, and what a pool does around it: the arena is asked for memory when a slot lies beyond
+// the existing memory.
 class ReplayedPool {
  public:
   ReplayedPool(uint32_t streams, bool record, bool rehearsal)
@@ -65,8 +66,9 @@ class ReplayedPool {
     end_step();
     return true;
   }
-  // Ends a step. Memory that the plan does not need goes at the next boundary, and memory that was
-  // given back of it comes again, as in a pool.
+  // Ends a step. As in a pool, if other bytes exist than the plan needs at two step boundaries in a
+  // row, then memory that the plan does not need is given back, and memory of the plan that had
+  // been given back is taken again.
   void end_step() {
     region_.end_step();
     const uint64_t whole = region_.whole_extent();
@@ -79,7 +81,7 @@ class ReplayedPool {
   uint64_t host_waits() const { return waits_; }
   uint64_t reserved_bytes() const { return backed_.bytes(); }
   uint64_t most_bytes() const { return most_; }
-  // refusal of a declared step; empty: none
+  // Returns why a declared step was refused, or an empty text.
   const std::string& refusal() const { return refusal_; }
 
  private:
@@ -90,7 +92,7 @@ class ReplayedPool {
   }
   bool carry_out(const BackedBytes::Change& change) {
     for (const auto& [begin, end] : change.given_back) {
-      // waits of the program for the streams: only then the bytes can go
+      // The program waits for these streams before the bytes can be given back.
       waits_ += region_.cooling(begin, end);
       if (arena_) arena_->release(0, begin, end - begin);
       backed_.given_back(begin, end);
@@ -109,9 +111,9 @@ class ReplayedPool {
   std::optional<HostArena> arena_;
   std::string refusal_;
   uint64_t position_ = 0, growths_ = 0, waits_ = 0;
-  uint64_t most_ = 0;  // that existed so far
+  uint64_t most_ = 0;  // the most bytes that existed so far
   BackedBytes backed_{CollectiveRegion::kAlignment};
-  bool torn_ = false;  // at the last step boundary what existed was not the plan's bytes
+  bool torn_ = false;  // true if other bytes existed than the plan needs at the last boundary
 };
 
 using Steps = std::vector<std::vector<StepEvent>>;
@@ -129,7 +131,7 @@ class Replay {
     if (rehearsal_) row_.note = "dry";
   }
 
-  // `first`: declared, or recorded by being run once; then `steps` come again and again.
+  // `first` is declared, or recorded by being run once; then `steps` are run again and again.
   ReplayRow run(const std::vector<StepEvent>& first, const Steps& steps, bool learn,
                 uint64_t clique_bound) {
     row_.clique_bound = clique_bound;
@@ -161,8 +163,8 @@ class Replay {
   void set_plan_us(double plan_us) { row_.plan_us = plan_us; }
 
  private:
-  // Until everything has been seen: the plan and what it does not need any more; or all steps, and
-  // what was learned.
+  // Runs steps until the pool has settled: until it has its plan and has given back what the plan
+  // does not need, or until it has seen all steps and has learned from them.
   bool prepare(ReplayedPool& pool, const std::vector<StepEvent>& first, const Steps& steps) {
     if (!pool.make_arena()) return false;
     if (!options_.recorded && !pool.declare(first)) return false;
@@ -171,7 +173,7 @@ class Replay {
       if (!pool.step(steps[i % steps.size()])) return false;
     return true;
   }
-  // The same slots for a program of one stream: nothing but allocations and releases.
+  // Times the same slots for a program with one stream, which makes only allocations and releases.
   void time_alone(const std::vector<StepEvent>& step) {
     std::vector<StepEvent> moves;
     for (StepEvent event : step) {

@@ -12,7 +12,7 @@
 namespace fsccl::perf {
 namespace {
 
-// A pool made anew, and the blocks that a trace holds of it.
+// A new pool, and the blocks of it that a trace holds.
 class RmmBlocks {
  public:
   RmmBlocks(const rmm_peer& peer, const Trace& trace) : peer_(peer), blocks_(trace.keys) {
@@ -26,7 +26,7 @@ class RmmBlocks {
   RmmBlocks& operator=(const RmmBlocks&) = delete;
 
   bool apply(const StepEvent& event) {
-    // RMM leaves it to the program to give back when no other stream uses a block
+    // RMM leaves it to the program to give a block back only when no other stream uses it.
     if (!event.moves_slot()) return true;
     Block& block = blocks_[event.key];
     if (event.takes()) {
@@ -83,7 +83,7 @@ ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptio
       if (!times.run(trace.steps[nth % trace.steps.size()],
                      [&](const StepEvent& event) { return blocks.apply(event); }))
         return failed();
-    row.reserved = peer.reserved();  // it gives nothing back
+    row.reserved = peer.reserved();  // this is the most, because the pool gives nothing back
     row.variance = *row.reserved - bytes;
     row.growths = peer.growths() - growths;
     row.added_waits = peer.waits() - waits;

@@ -1,4 +1,4 @@
-// The pool of RMM itself, without a device (rmm/peer.cpp), on a trace: a peer for who has built it.
+// Runs RMM's own pool on a trace, without a device (rmm/peer.cpp), if the user has built it.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace fsccl::perf {
 
-// Loads the library that rmm/build.sh made. Returns null, and *error says why, if it is no such
-// library.
+// Loads the library that rmm/build.sh made. For another library it returns null, and *error says
+// why.
 const rmm_peer* load_rmm(const std::string& library, std::string* error);
 ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptions& options);
 

@@ -1,4 +1,4 @@
-// A row of `fsccl-perf pool`: as JSON, back from it, and as a line of a table.
+// Writes a row of `fsccl-perf pool` as JSON and as a line of a table, and reads it from JSON.
 #pragma once
 #include <optional>
 #include <string>

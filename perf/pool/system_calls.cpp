@@ -20,12 +20,12 @@ pid_t wait_for(pid_t child, int* status) {
 }
 
 enum class Child : uint8_t {
-  kGood,  // ended well
-  kGone,  // ended, or is not there: its number may be another's by now
-  kThere  // cannot be followed, but still has to be ended
+  kGood,  // has ended well
+  kGone,  // has ended otherwise or was never there; its number may be another process's by now
+  kThere  // cannot be traced, but must still be ended
 };
 
-// Lets the child run from stop to stop until it has ended.
+// Lets the child run from stop to stop until it has ended, and counts its system calls.
 Child follow(pid_t child, const std::atomic<int>& counting, uint64_t* calls) {
   int status = 0;
   if (wait_for(child, &status) != child || !WIFSTOPPED(status)) return Child::kGone;

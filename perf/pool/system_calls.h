@@ -1,5 +1,5 @@
-// How many calls of the system a piece of work makes: it runs in a child process that this one
-// traces (ptrace), and each stop at a call is counted.
+// Counts the system calls of a piece of work. The work runs in a child process that this one traces
+// (ptrace), so each call stops the child.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace fsccl::perf {
 
-// `work` calls begin() and end() around what is counted, and returns whether it succeeded. Nothing
-// when tracing is not allowed here, or the work failed.
+// `work` calls begin() and end() around the counted part, and returns true if it succeeded. The
+// result is empty if tracing is not allowed here or the work failed.
 struct CallCounter {
   std::function<void()> begin, end;
 };

@@ -1,4 +1,5 @@
-// The time of an allocation and its release, over batches: a clock read costs as much as either.
+// Measures the time of an allocation and its release over batches, because reading the clock costs
+// as much as either.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -8,14 +9,15 @@
 
 namespace fsccl::perf {
 
-// At least so many steps, and all equally often: a block that one step leaves is freed by the next.
+// Returns the least multiple of `steps` that is not below `at_least`: all steps run equally often,
+// because a step may free blocks that the one before has left.
 constexpr size_t whole_rounds(size_t steps, size_t at_least) {
   return (at_least + steps - 1) / steps * steps;
 }
 
 class BatchTimes {
  public:
-  // Applies the events in order; false as soon as one fails.
+  // Applies the events in order. Returns false as soon as one fails.
   template <typename Apply>
   bool run(const std::vector<StepEvent>& events, Apply&& apply) {
     size_t at = 0;
@@ -32,7 +34,7 @@ class BatchTimes {
     }
     return true;
   }
-  // times of a take and a release, each the mean of a batch
+  // Returns the times of an allocation and its release; each is the mean of a batch.
   const std::vector<double>& samples_ns() const { return samples_; }
   void clear() { samples_.clear(); }
 

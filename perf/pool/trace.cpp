@@ -53,7 +53,7 @@ class Parser {
     bool of_pool = false;
   };
 
-  // The steps of a trace are run again and again, so what they allocate they must free.
+  // The steps of a trace are run again and again, so they must free all that they allocate.
   bool fail_held() {
     const std::pair<const uint64_t, Block>* first = nullptr;
     for (const auto& block : blocks_)
@@ -141,7 +141,7 @@ class Parser {
     return fail(fmt::format("block {} is allocated, but it is there already; free it first", id));
   }
 
-  // Two blocks with one key may be there at once; the pool wants a key for each.
+  // Two blocks with the same key may exist at once, but the pool needs a different key for each.
   uint32_t free_key(const std::string& name) {
     for (int nth = 0;; ++nth) {
       const uint32_t key = keys_
@@ -175,7 +175,7 @@ class Parser {
     return true;
   }
 
-  // Events are numbered through a trace; a pool knows them by their place in the step.
+  // A trace numbers its events across steps; a pool knows an event by its place in the step.
   bool order(const Json& record, bool records) {
     uint64_t id = 0;
     StepEvent event{.op = records ? StepOp::kRecord : StepOp::kWait};
@@ -225,7 +225,7 @@ class Parser {
   std::unordered_map<std::string, uint32_t> keys_;
   std::set<uint32_t> held_, params_, gathered_, others_;
   std::unordered_map<uint64_t, Block> blocks_;
-  std::unordered_map<uint64_t, uint64_t> events_;  // id -> its number in its step
+  std::unordered_map<uint64_t, uint64_t> events_;  // id -> the event's number in its step
 };
 
 }  // namespace

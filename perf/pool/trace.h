@@ -7,10 +7,11 @@
 //   {"op":"event","id":4,"stream":"compute"}  follows all that is on the stream so far
 //   {"op":"wait","stream":"ag","event":4}     later work on the stream follows the event
 //   {"op":"mark","what":"step_end"}           or eval_end
-// What is allocated is freed before the trace ends: its steps are repeated. More members may be
-// there. Kinds that a pool of units owns: ag_out (gathered units), param (parameters apart from
-// them), grad, rs_in, rs_out; records of blocks of other kinds are passed over. Parameters have one
-// offset in all occurrences of their key: param where there is any, else ag_out.
+// Each block is freed before the trace ends, because its steps are repeated. Records may have more
+// members. A pool of units owns the kinds ag_out (gathered units), param (parameters apart from
+// them), grad, rs_in and rs_out; records of blocks of other kinds are skipped. Parameters have the
+// same offset in all occurrences of their key. Their kind is param if the trace has that, and
+// otherwise ag_out.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,14 +24,14 @@ namespace fsccl::perf {
 
 struct Trace {
   std::string name;
-  uint32_t streams = 0, keys = 0;  // all are below
+  uint32_t streams = 0, keys = 0;  // numbers of streams and of keys, which begin at 0
   std::vector<std::vector<fsccl::StepEvent>> steps;
-  uint64_t live_bytes = 0;  // the most at once: no allocator can hold less
-  uint64_t blocks = 0;      // that are allocated in all steps
-  bool steady = false;      // all steps are alike
+  uint64_t live_bytes = 0;  // the most bytes live at once; no allocator can hold less
+  uint64_t blocks = 0;      // blocks that all steps together allocate
+  bool steady = false;      // true if all steps are alike
 };
-// Nothing, and *error names the file, the line and what is wrong there, when it is not such a
-// trace.
+// Both return nothing if the text is not such a trace; *error then names the file, the line and
+// what is wrong there.
 std::optional<Trace> read_trace(const std::string& path, std::string* error);
 std::optional<Trace> parse_trace(const std::string& text, const std::string& source,
                                  std::string* error);

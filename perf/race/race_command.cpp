@@ -20,8 +20,9 @@ namespace {
 constexpr size_t kPieceBytes = 8u << 20, kLeastBytes = 64u << 20, kMostBytes = 256u << 20;
 constexpr double kKibPerNsToGb = 1024;  // GB/s of one KiB a ns
 
-// Returns the bytes of sources, and of destinations. Where pieces cannot be flushed, these are
-// twice the last cache, within limits, so that little of either is in it.
+// Returns the bytes of the sources, which are also those of the destinations. If pieces cannot be
+// flushed from the caches, the bytes are twice those of the last cache, within limits, so that
+// little of either is in it.
 size_t course_bytes() {
   if (Course::flushes()) return kLeastBytes;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -29,7 +30,8 @@ size_t course_bytes() {
   return std::clamp(wanted, kLeastBytes, kMostBytes) / kPieceBytes * kPieceBytes;
 }
 
-// Threads that take each sample at the same time, as the ranks of a host do: the slowest counts.
+// Threads that take each sample at the same time, as the ranks of a host would. The time of a
+// sample is that of the slowest thread.
 class Crew {
  public:
   Crew(int threads, size_t bytes) : start_(threads), end_(threads) {

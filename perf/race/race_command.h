@@ -1,6 +1,6 @@
-// `fsccl-perf race`: every variant of every pass over memory that this processor can run, against
-// each other (kernels/race.h). The winners are what jobs take from then on; the table is for people
-// and bug reports. One process, no ranks.
+// fsccl-perf race measures all variants of each pass over memory that this processor can run
+// against each other (kernels/race.h). Jobs take the winners from then on; the table is for people
+// and bug reports. The program is one process without ranks.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -10,7 +10,7 @@ namespace fsccl::perf {
 class RaceCommand {
  public:
   void add_to(CLI::App* command);
-  int run(bool json) const;  // the program's exit status
+  int run(bool json) const;  // returns the program's exit status
 
  private:
   int threads_ = 1, samples_ = 15;

@@ -1,4 +1,4 @@
-"""Reads the results beside this script, and makes tables of figures, for page.py."""
+"""Reads the results beside this script and makes tables of figures, for page.py."""
 
 import json
 import pathlib

@@ -45,12 +45,13 @@ def place(row):
 
 
 def place_order(where):
-    """One host first, then by ranks and distance."""
+    """Returns the key by which places are sorted: one host first, then by ranks and distance."""
     return 'hosts' in where, where
 
 
 def matrix(rows, sizes):
-    """One row for each operation and processor, one column for each size: pool and caller."""
+    """Returns a table with one row for each operation and processor, and one column for each size.
+    A cell has the ratios of pool and caller."""
     cells = {
         (row['operation'], row['cpu'], row.get('bytes'), row['memory']): row.get('ratio')
         for row in rows
@@ -96,7 +97,8 @@ def behind(rows):
 
 
 def summary(rows):
-    """One row for each place and processor: median, range and count of the ratios."""
+    """Returns a table with one row for each place and processor: the median, range and count of the
+    ratios."""
     groups = {}
     for row in newest(rows):
         if row.get('ratio') is not None:
@@ -282,7 +284,7 @@ def newest_of(rows, kind, *keys):
 
 
 def jax_text(rows):
-    """The newest figures: steps and starts of rounds, and killed ranks."""
+    """Returns the text about JAX, from the newest figures of steps, starts and killed ranks."""
     newest_rows = newest_of(rows, 'jax', 'what', 'ranks')
     names = {
         'step': 'a step of FSDP, 50 M parameters',
@@ -326,7 +328,7 @@ def jax_text(rows):
 
 
 def start_phases(newest_rows):
-    """The two longest phases of JAX's start, in the rows that say so."""
+    """Returns a sentence with the two longest phases of JAX's start, if a row has them."""
     phases = [row['phases_ms'] for row in newest_rows.values() if 'phases_ms' in row]
     if not phases:
         return ''

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many bits a weight of bfloat16 changes by in a step of training: the entropy of its
-differences in units in the last place, and what the delta codec's nibbles take (docs/codecs.md).
-Trains a transformer on bytes (AdamW, warm-up, cosine) with torch alone.
+"""Measures by how many bits a weight of bfloat16 changes in a step of training: the entropy of its
+differences in units in the last place, and what the nibbles of the delta codec take
+(docs/codecs.md). The script trains a transformer on bytes (AdamW, warm-up, cosine) with torch
+alone.
 
-    delta_entropy.py [--text FOLDER] [--steps 300] [--width 192] [--layers 6] [--lr 3e-4] [--json FILE] [--chart FILE.svg]
+  delta_entropy.py [--text FOLDER] [--steps 300] [--width 192] [--layers 6] [--lr 3e-4]
+                   [--json FILE] [--chart FILE.svg]
 
---text: a folder whose .py files are the text; by default the standard library of this Python. A line per step and layer goes to
-the JSON file, a table to the output.
+--text is a folder whose .py files are the text; the default is the standard library of this Python.
+The JSON file gets a line for each step and layer, and the output a table.
 """
 
 import argparse
@@ -64,7 +66,8 @@ class Bytes(nn.Module):
 
 
 def groups_of(model):
-    """The parameters as FSDP would have them in units: the root's, and those of each block."""
+    """Returns the parameters in groups, as FSDP would have them in units: the root's, and those of
+    each block."""
     groups = {'root': []}
     for name, parameter in model.named_parameters():
         key = f'block {name.split(".")[1]}' if name.startswith('blocks.') else 'root'
@@ -84,7 +87,8 @@ def order_of(words):
 
 
 def measure(words, before):
-    """Bits a word: the entropy, and those of the nibbles' formula without headers."""
+    """Returns the bits of a word by entropy, those by the formula of nibbles without headers, and
+    the share of words that did not change."""
     difference = (order_of(words) - order_of(before)).view(np.int16).astype(np.int32)
     zigzag = np.where(difference >= 0, 2 * difference, -2 * difference - 1)
     counts = np.bincount(zigzag, minlength=1)
@@ -169,7 +173,8 @@ def mean_of(lines, step):
 
 
 def chart(lines, path):
-    """Bits a weight by step: a line for each unit's entropy, and the mean of the nibbles."""
+    """Draws the bits of a weight by step: a line for the entropy of each unit, and one for the mean
+    of the nibbles."""
     wide, high, left, top = 720, 360, 56, 20
     steps = max(line['step'] for line in lines)
     most = max(6.0, math.ceil(max(line['entropy'] for line in lines)))

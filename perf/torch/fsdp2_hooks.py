@@ -5,11 +5,11 @@ FSDP2 over gloo and over fsccl, and fsccl_torch.fsdp2.enable(), in turns.
 
 usage: fsdp2_hooks.py [--steps N] [--units N] [--parameters N]
 
-Two ranks train a chain of units with a few parameters of 64 elements each. The processor time of a
-step of the thread that runs it (forward and backward), less that of the same chain without FSDP2,
-is divided by the units. Printed are the medians over the steps in microseconds, and their ratio to
-stock FSDP2 over gloo, whose own threads do not count. Time that a rank sleeps does not count, time
-that it looks out for the other rank does.
+Two ranks train a chain of units with a few parameters of 64 elements each. The figure is the
+processor time of the thread that runs a step (forward and backward), less that of the same chain
+without FSDP2, divided by the units. The script prints the medians over the steps in microseconds,
+and their ratio to stock FSDP2 over gloo, whose own threads do not count. The time in which a rank
+sleeps does not count; the time in which it polls for the other rank does.
 """
 
 import argparse
@@ -31,7 +31,7 @@ STOCK = {'stock FSDP2 over gloo': 'gloo', 'stock FSDP2 over fsccl': 'fsccl'}
 
 
 class Unit(nn.Module):
-    """Every parameter has a gradient, and next to nothing is computed."""
+    """A unit in which every parameter has a gradient, and almost nothing is computed."""
 
     def __init__(self, parameters):
         super().__init__()
@@ -55,7 +55,7 @@ def sharded(model, mesh, fused):
 
 
 class Names:
-    """Names what FSDP2's modules hold, to put it back for the stock ones."""
+    """Keeps what FSDP2's modules define, so that it can be put back for the stock models."""
 
     modules = (_fsdp_param_group, _fsdp_state)
 
@@ -68,7 +68,7 @@ class Names:
 
 
 def step(model):
-    """Processor seconds of this thread."""
+    """Runs a step and returns the processor seconds of this thread."""
     dist.barrier()
     begin = time.thread_time()
     model(torch.zeros(())).backward()
@@ -116,7 +116,7 @@ def measure(rank, store, options, results):
 
 
 def run(options):
-    """{name: microseconds of a unit}."""
+    """Returns {name: microseconds of a unit}."""
     with tempfile.TemporaryDirectory() as folder:
         results = mp.get_context('spawn').SimpleQueue()
         mp.spawn(measure, (f'{folder}/store', options, results), nprocs=2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a 2-D mesh takes to start, from init_process_group to the first barrier of both
+"""Measures how long a 2-D mesh takes to start, from init_process_group to the first barrier of both
 dimensions, with gloo and fsccl in turn:
 
-torchrun --standalone --nproc-per-node 8 mesh_start.py [--rounds 9]
+  torchrun --standalone --nproc-per-node 8 mesh_start.py [--rounds 9]
 """
 
 import argparse
@@ -20,7 +20,7 @@ BACKENDS, STEPS = ('gloo', 'fsccl'), ('init', 'mesh', 'barriers')
 
 
 def start(backend, store, rank, size):
-    """Seconds of each step on this rank."""
+    """Starts a mesh and returns the seconds of each step on this rank."""
     marks = [time.perf_counter()]
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     marks.append(time.perf_counter())
@@ -56,9 +56,9 @@ def main():
             found[backend].append(
                 start(backend, dist.PrefixStore(f'{number}/{backend}', store), rank, size)
             )
-            meet(f'{number}/{backend}/end')  # nobody ends a group while another still measures
+            meet(f'{number}/{backend}/end')  # no rank ends a group while another still measures
             dist.destroy_process_group()
-            time.sleep(0.05)  # the rest of one start is no part of the next
+            time.sleep(0.05)  # so that the end of one start is no part of the next
     if rank == 0:
         for backend, rows in found.items():
             steps = ', '.join(

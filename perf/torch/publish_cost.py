@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what it costs to publish the weights of every step (docs/publish.md): bytes, as a part
-of a plain bf16 copy, and processor time, as a part of what the ranks take for the step, by learning
-rate.
+"""Measures what it costs to publish the weights of every step (docs/publish.md), by learning rate:
+the bytes as a part of a plain bf16 copy, and the processor time as a part of that of the ranks'
+step.
 
-    publish_cost.py [--rates 3e-4,1e-4,3e-5,1e-5,3e-6] [--ranks 2] [--width 256] [--layers 6]
-                    [--json FILE] [--chart FILE.svg]
-    publish_cost.py --draw FILE.json --chart FILE.svg
+  publish_cost.py [--rates 3e-4,1e-4,3e-5,1e-5,3e-6] [--ranks 2] [--width 256] [--layers 6]
+                  [--json FILE] [--chart FILE.svg]
+  publish_cost.py --draw FILE.json --chart FILE.svg
 
-Trains the transformer of delta_entropy.py with FSDP2 (AdamW, fp32 parameters, bf16 gathers) on the
-sources of Python's standard library, first --warm steps at --warm-rate, then --steps at each rate,
-while another process receives every version. A rank's processor time is that of the process for the
-step; of publishing, that of the thread in publish(), Python's part included, and that of the
-library's thread for the subscriber (fsccl_publish_report_t).
+The script trains the transformer of delta_entropy.py with FSDP2 (AdamW, fp32 parameters, bf16
+gathers) on the sources of Python's standard library, first --warm steps at --warm-rate, then
+--steps at each rate, while another process receives every version. The processor time of a step is
+that of the rank's process. The processor time of publishing is that of the thread in publish(),
+including its Python part, and that of the library's thread which serves the subscriber
+(fsccl_publish_report_t).
 """
 
 import argparse
@@ -31,8 +32,8 @@ from delta_entropy import Bytes, load_text
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 
-LIMITS = {'bytes': 0.15, 'processor time': 0.02}  # that it has to keep
-AT = 1e-5  # at that rate
+LIMITS = {'bytes': 0.15, 'processor time': 0.02}  # the limits that publishing must keep
+AT = 1e-5  # the rate at which it must keep them
 
 
 def make_model(options):
@@ -133,7 +134,8 @@ def run(options):
 
 
 def table(result):
-    """For each rate: the part of bytes, of processor time, and of the calling thread alone."""
+    """Returns for each rate the share of bytes, that of processor time, and that of the calling
+    thread alone."""
     rows = []
     for rate in sorted({line['rate'] for line in result['lines']}, reverse=True):
         lines = [line for line in result['lines'] if line['rate'] == rate]

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of training under each of PyTorch's sharding systems, over gloo and over FSCCL in turn in
-the same processes.
+"""Times a step of training under each of PyTorch's sharding systems, over gloo and over FSCCL in
+turn in the same processes.
 
   torchrun --standalone --nproc-per-node 2 perf/torch/systems.py [SYSTEM ...]
   torchrun --standalone --nproc-per-node 4 perf/torch/systems.py HSDP
 
-Prints a row for each system: the step's median time over both in ms, and the median ratio of steps
-that followed each other. The model is that of examples/torch/fsdp2_train.py, or Llama of transformers
-where that is installed, as large as --width and --layers say. Losses must be equal bit for bit with 2 ranks.
+The script prints a row for each system: the median time of a step over both in ms, and the median
+ratio of steps that followed each other. The model is that of examples/torch/fsdp2_train.py, or
+Llama of transformers for the systems that say so, as large as --width and --layers say. With 2
+ranks the losses must be equal bit for bit.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def fused(train):
 
 
 def hsdp(model, _group, backend):
-    """Two replicas."""
+    """Shards the model over half of the ranks, with two replicas."""
     ranks = torch.arange(dist.get_world_size()).view(2, -1)
     groups = []
     for rows in (ranks.T, ranks):
@@ -112,7 +113,7 @@ def ddp_in_two_phases(model, group, backend):
 
 
 class Gather(nn.Module):
-    """A sharded parameter as the whole one; its gradient is the mean over the ranks."""
+    """Turns a sharded parameter into the whole one. Its gradient is the mean over the ranks."""
 
     def forward(self, parameter):
         return parameter.redistribute(placements=[Replicate()]).to_local(
@@ -123,7 +124,7 @@ class Gather(nn.Module):
 def functional(model, group, backend):
     mesh = DeviceMesh.from_group(
         group, 'cpu', mesh_dim_names=(backend,)
-    )  # DTensor takes meshes of one name for the same
+    )  # DTensor takes meshes with the same name for one
     for module in list(model.modules()):
         for name, parameter in list(module.named_parameters(recurse=False)):
             module.register_parameter(

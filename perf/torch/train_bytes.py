@@ -3,15 +3,15 @@
 """Trains a transformer on bytes with FSDP2 and codecs between hosts, and writes its losses on text
 that it does not train on. perf/codec_curves.py starts the ranks and compares the codecs.
 
-    train_bytes.py [--steps 2000] [--every 25] [--width 256] [--layers 6] [--batch 2] [--length 64]
-                   [--gather-codec NAME] [--reduce-codec NAME] [--reversed] [--seed 1]
-                   [--held-out-losses FILE]
+  train_bytes.py [--steps 2000] [--every 25] [--width 256] [--layers 6] [--batch 2] [--length 64]
+                 [--gather-codec NAME] [--reduce-codec NAME] [--reversed] [--seed 1]
+                 [--held-out-losses FILE]
 
 The model is that of delta_entropy.py, in bf16 with fp32 sums, on the sources of Python's standard
-library: AdamW, a warm-up of 100 steps, then a cosine from 3e-4. `--every` steps it computes the
-loss of 32 held-out sequences. --reversed turns the order of the sequences of a batch around, so that
-every sum over the batch is made in another order. A codec of reductions may end with + for its
-feedback, as in examples/train.
+library, trained by AdamW with a warm-up of 100 steps and then a cosine from 3e-4. After each
+`--every` steps the loss of 32 held-out sequences is computed. --reversed reverses the order of the
+sequences in a batch, so that every sum over the batch is made in another order. A codec of
+reductions may end with + for its feedback, as in examples/train.
 """
 
 import argparse

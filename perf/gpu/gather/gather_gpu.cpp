@@ -1,9 +1,10 @@
-// A gather peer to peer between two ranks on one GPU, in turns with one process's copy of as many
-// bytes as both ranks receive, and with copies that both ranks make at once of what each receives.
-// Prints a line of JSON with these times (medians) and ratios. Then other processes gather some
-// more, recorded by CUPTI, which takes longer, and each rank prints how many kernels and copies it
-// had and when the last copies ran, or why nobody looked. Without a GPU it prints a line that
-// begins with SKIP.
+// Measures a gather peer to peer between two ranks on one GPU. It takes turns with a copy that one
+// process makes of as many bytes as both ranks receive, and with copies that both ranks make at
+// once, each of as many bytes as it receives. The program prints a line of JSON with the medians of
+// these times and their ratios. Then other processes gather some more, recorded by CUPTI, which
+// takes longer. Each of these ranks prints how many kernels and copies it had and when the last
+// copies ran, or why CUPTI recorded nothing. Without a GPU the program prints a line that begins
+// with SKIP.
 //
 //   gather_gpu [--megabytes N] [--rounds N]
 //
@@ -24,8 +25,8 @@
 namespace {
 
 using fsccl::testing::Gpu;
-constexpr int kRanks = 2, kGathers = 8;  // between two looks at the clock
-constexpr int kWarmUp = 2;               // rounds that fill what is made once
+constexpr int kRanks = 2, kGathers = 8;  // kGathers between two looks at the clock
+constexpr int kWarmUp = 2;               // untimed rounds, in which what is needed once is made
 constexpr int64_t kColumns = 4096, kLimitMs = 240'000;
 constexpr int kPort = 20370;
 
@@ -61,8 +62,8 @@ struct Bench {
 
   bool together() const { return good("barrier", fsccl_barrier(comm, nullptr, nullptr)); }
 
-  // bf16 on both sides, so that gathering is copying. Microseconds of one gather, until the last
-  // rank has ended.
+  // Measures the microseconds of one gather, until the last rank has ended. Shards and slot are
+  // both in bf16, so that a gather only copies.
   bool gather(double* us) const {
     if (!gpu.wait(stream) || !together()) return false;
     const double begin = now_us();
@@ -89,8 +90,8 @@ struct Bench {
     return together();
   }
 
-  // Each rank copies what it receives, both at once and without a word between them: what the GPU
-  // makes of two processes.
+  // Measures how fast the GPU copies for two processes at once. Each rank copies as many bytes as
+  // it receives, without signals between the ranks.
   bool copy_beside(char* to, const char* from, double* us) const {
     if (!together()) return false;
     const double begin = now_us();
@@ -189,7 +190,7 @@ int run(int rank, const Setting& setting) {
              : 1;
 }
 
-// Both ranks, as copies of this program, which have the setting in their environment.
+// Runs both ranks as copies of this program with the setting in their environment.
 bool run_both(const Setting& setting) {
   using namespace fsccl::testing;
   Processes processes;

@@ -10,7 +10,7 @@
 namespace fsccl::perf {
 namespace {
 
-// As cupti_activity.h has them. A record begins with its kind.
+// The kinds of records, as cupti_activity.h numbers them. A record begins with its kind.
 enum Kind : int { kCopy = 1, kKernel = 3, kConcurrentKernel = 10, kCopyBetweenDevices = 22 };
 using Requested = void (*)(uint8_t** buffer, size_t* bytes, size_t* records);
 using Completed = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t bytes,
@@ -23,7 +23,7 @@ struct Cupti {
   int (*next)(uint8_t* buffer, size_t valid, void** record);
 } cupti;
 
-// The begin of every version of CUpti_ActivityMemcpy.
+// The beginning of CUpti_ActivityMemcpy, which is the same in every version.
 struct CopyRecord {
   int kind;
   uint8_t copy_kind, source_kind, destination_kind, flags;

@@ -1,5 +1,5 @@
-// Records the kernels and copies that a GPU has run for this process, as CUPTI records them; CUPTI
-// is loaded when it is there.
+// Records the kernels and copies that a GPU runs for this process. CUPTI makes the records; it is
+// loaded if it is installed.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,16 +8,17 @@
 namespace fsccl::perf {
 
 struct TracedCopy {
-  uint64_t bytes, begin_ns, end_ns;  // by one clock for all processes
+  uint64_t bytes, begin_ns, end_ns;  // the clock is the same for all processes
 };
 struct Traced {
   uint64_t kernels = 0;
-  std::vector<TracedCopy> copies;  // in the order of their begins
+  std::vector<TracedCopy> copies;  // sorted by begin_ns
 };
 
-// Begins to record. False, and why, without CUPTI. Before the process's first use of CUDA.
+// Begins to record. It must be called before the process first uses CUDA. Without CUPTI it returns
+// false, and *why says what is missing.
 bool trace_kernels(std::string* why);
-// Returns the records so far; the device has nothing left to do.
+// Returns the records so far. The device must have finished all work.
 Traced traced();
 
 }  // namespace fsccl::perf

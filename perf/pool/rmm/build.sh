@@ -1,7 +1,7 @@
 #!/bin/sh
-# build.sh FOLDER: RMM from its package, and FOLDER/librmm_peer.so for `fsccl-perf pool --rmm`.
-# Needs pip, g++ and the headers of the CUDA toolkit (CUDA_HOME, else /usr/local/cuda); no device,
-# and no driver.
+# Downloads the package of RMM and builds FOLDER/librmm_peer.so for `fsccl-perf pool --rmm`. usage:
+# build.sh FOLDER. It needs pip, g++ and the headers of the CUDA toolkit (in $CUDA_HOME, or else
+# /usr/local/cuda), but no device and no driver.
 set -e
 [ -n "$1" ] || { echo "usage: build.sh FOLDER" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)

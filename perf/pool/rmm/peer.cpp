@@ -1,7 +1,7 @@
-// The pool of RMM itself (rmm::mr::pool_memory_resource, growing as it does by itself), over
-// address space of the host instead of a device's memory: what it places, how it grows and where it
-// makes one stream wait for another need no device. The functions of the CUDA runtime that its code
-// calls are here, too: events are nothing, and waits are counted.
+// Makes the library of peer.h: RMM's own pool (rmm::mr::pool_memory_resource, which grows as it
+// does by default), over address space of the host instead of memory of a device. Its placement,
+// its growth and its waits of one stream for another need no device. This file also has the
+// functions of the CUDA runtime that the pool calls: events do nothing, and waits are counted.
 #include "peer.h"
 
 #include <cuda_runtime_api.h>
