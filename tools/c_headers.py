@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the public C headers: their numbers, structs, callbacks and functions. It understands the
-plain style of include/fsccl alone (one typedef a type, no unions, no bit fields), and stops with the
-text of a declaration that it does not understand."""
+"""Reads the public C headers: their numbers, structs, callbacks and functions. The reader
+understands only the plain style of include/fsccl (one typedef for each type, no unions, no bit
+fields). It stops at a declaration that it does not understand, and quotes it."""
 
 import dataclasses
 import re
@@ -11,14 +11,14 @@ _ENUM = re.compile(r'^typedef enum \w+ \{(.*)\} (\w+)$')
 _STRUCT = re.compile(r'^typedef struct \w+ \{(.*)\} (\w+)$')
 _HANDLE = re.compile(r'^typedef struct \w+ ?\* ?(\w+)$')
 _FUNCTION = re.compile(r'^FSCCL_API (.*?)(\w+) ?\((.*)\)$')
-_OTHERS_FUNCTION = re.compile(r'^(?!typedef)[\w *]+\(.*\)$')  # which plug-ins have, say
+_OTHERS_FUNCTION = re.compile(r'^(?!typedef)[\w *]+\(.*\)$')  # such as one that plug-ins define
 _QUALIFIERS = re.compile(r'\b(const|struct)\b')
 
 
 @dataclasses.dataclass(frozen=True)
 class Type:
-    """A C type: `name` with so many `stars`, in an array of `count` if that is not None; or, where
-    `parameters` is not None, a pointer to a function that returns `result`."""
+    """A C type: `name` with so many `stars`, in an array of `count` unless that is None. If
+    `parameters` is not None, the type is a pointer to a function that returns `result`."""
 
     name: str = ''
     stars: int = 0
@@ -45,7 +45,7 @@ class Headers:
 
 
 def split(text, separator=','):
-    """The parts of `text` between separators that are in no bracket."""
+    """Returns the parts of `text` between separators that are in no bracket."""
     parts, depth = [''], 0
     for letter in text:
         depth += (letter in '({[') - (letter in ')}]')
@@ -62,8 +62,8 @@ def _without_comments(text):
 
 
 def _declarations(text):
-    """Returns declarations that end with a semicolon, or with the body of a function, on single
-    lines."""
+    """Yields the declarations, each on one line. A declaration ends with a semicolon or with the
+    body of a function."""
     lines = [line for line in text.split('\n') if not line.lstrip().startswith('#')]
     found, depth = '', 0
     for letter in ' '.join(lines):
@@ -78,7 +78,7 @@ def _declarations(text):
 
 
 class Reader:
-    """Reads headers one after another; what one declares, later ones use."""
+    """Reads headers one after another. A header may use what those before it declare."""
 
     def __init__(self):
         self.found = Headers({}, set(), set(), {}, {}, {})
@@ -94,7 +94,7 @@ class Reader:
             self._declare(declaration)
 
     def _number(self, text):
-        """The value of an expression of numbers and known names, or None."""
+        """Returns the value of an expression of numbers and known names, or None."""
         expression = re.sub(r'\b(\d+)[uU]\b', r'\1', text)
         expression = re.sub(
             r'\b[A-Z]\w*\b', lambda m: str(self.found.numbers.get(m[0], m[0])), expression
@@ -138,7 +138,8 @@ class Reader:
         self.found.structs[name] = Struct(name, fields, split(inner))
 
     def _fields(self, text):
-        """(name, type) of each field of a declaration such as "const char *name, *value"."""
+        """Returns (name, type) of each field of a declaration such as "const char *name,
+        *value"."""
         if match := _POINTER.match(text):
             return [(match['name'], self._function(match['result'], match['parameters']))]
         first, *others = split(text)
@@ -146,7 +147,7 @@ class Reader:
         return [self._named(first), *(self._named(f'{base} {other}') for other in others)]
 
     def _named(self, text):
-        """(name, type) of "const void* data" and the like; the name may be missing."""
+        """Returns (name, type) of "const void* data" and the like. The name may be missing."""
         if match := _POINTER.match(text):
             return match['name'], self._function(match['result'], match['parameters'])
         text = _QUALIFIERS.sub('', text)
@@ -170,7 +171,7 @@ class Reader:
 
 
 def read(paths):
-    """The Headers of some files. A header stands behind those that it includes."""
+    """Returns the Headers of some files. A header comes after those that it includes."""
     reader = Reader()
     for path in paths:
         reader.read(path.read_text(encoding='utf-8'))

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fails when docs/env.md is not what the library says of itself. Usage: check_env_docs.sh
+# Fails if docs/env.md differs from what the library says of itself. Usage: check_env_docs.sh
 # <fsccl-info> <docs/env.md>
 set -eu
-# A setting that is not accepted must not matter: the page speaks of defaults.
+# The page has only defaults, so a setting that is not accepted must not change it.
 if ! FSCCL_TIMEOUT_MS=never "$1" config --markdown | diff -u "$2" -; then
   echo "docs/env.md is out of date; write it anew: $1 config --markdown > docs/env.md" >&2
   exit 1

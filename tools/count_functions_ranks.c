@@ -2,8 +2,9 @@
  * one of the calls enters, and when it gives bytes to a socket. The library is built with
  * -finstrument-functions, so each of its functions calls __cyg_profile_func_enter() first.
  *
- * usage: count_functions_ranks host|gpu BYTES: prints a line for each function, its file and its
- * place there, or "wire" for a socket. */
+ * usage: count_functions_ranks host|gpu BYTES
+ *
+ * It prints a line for each function, with its file and its place there, or "wire" for a socket. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fsccl/fsccl.h>
@@ -38,7 +39,7 @@ void __cyg_profile_func_exit(void* function, void* site) {
   (void)site;
 }
 
-/* The program's own come before those of the C library. */
+/* The functions of the program replace those of the C library. */
 ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
   note(NULL);
   return syscall(SYS_sendmsg, fd, message, flags);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Counts the library's lines of code, neither blank nor comment, by folder; and those of another
-commit, formatted as this tree is, beside them. usage: tools/count_lines.py [COMMIT]
+"""Counts the library's lines of code, which are neither blank nor comment, by folder, and beside
+them those of another commit, formatted as this tree is. usage: tools/count_lines.py [COMMIT]
 """
 
 import io
@@ -28,7 +28,7 @@ def c_lines(text):
 
 
 def python_lines(text):
-    """Lines with a token that is neither a comment nor a docstring."""
+    """Returns the number of lines with a token that is neither a comment nor a docstring."""
     lines, first = set(), True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
@@ -42,13 +42,14 @@ def python_lines(text):
 
 
 def count(root):
-    """{folder: lines of code}; those of src are counted one by one, the others as a whole."""
+    """Returns {folder: lines of code}. Folders of src and bindings are counted one by one, others
+    as a whole."""
     by_folder = {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob('*')):
             relative = path.relative_to(root)
             if not path.is_file() or 'build' in relative.parts or path.name == '_header.py':
-                continue  # generated files are nobody's to read
+                continue  # nobody reads generated files
             if path.suffix in C_SUFFIXES:
                 lines = c_lines(path.read_text(encoding='utf-8'))
             elif path.suffix == '.py':
@@ -61,7 +62,7 @@ def count(root):
 
 
 def formatted(commit, folder):
-    """The folders of a commit, formatted as this tree is."""
+    """Writes the folders of a commit to `folder`, formatted as this tree is, and returns it."""
     archive = subprocess.run(
         ['git', 'archive', commit, *FOLDERS], cwd=ROOT, check=True, capture_output=True
     ).stdout

@@ -18,8 +18,8 @@ SKIP_STATUS = 77
 
 
 def read_cases(path):
-    """(passed, names of failed, names of skipped with the reason) of one result file of GoogleTest
-    or pytest."""
+    """Returns (number of passed cases, names of failed ones, names of skipped ones with the reason)
+    of a result file of GoogleTest or pytest."""
     passed, failed, skipped = 0, [], []
     for case in xml.etree.ElementTree.parse(path).getroot().iter('testcase'):
         name = f'{case.get("classname")}.{case.get("name")}'

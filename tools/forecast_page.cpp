@@ -1,4 +1,5 @@
-// The page of a forecast: the step's two streams, memory over time, units, and how it scales.
+// Makes the page of a forecast: the two streams of a step, memory over time, units, and the step on
+// more ranks.
 #include <fmt/format.h>
 
 #include <algorithm>

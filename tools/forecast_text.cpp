@@ -75,7 +75,7 @@ std::string step_text(const Json& answer) {
   return text + "\n";
 }
 
-// Units that are alike follow each other: one line for all of them.
+// Gives one line to units that follow each other and have equally many parameters.
 std::string units_text(const Json& answer) {
   std::string text =
       fmt::format("{:<28} {:>6} {:>14} {:>10} {:>10} {:>11} {:>11} {:>10}\n", "unit", "units",

@@ -1,4 +1,5 @@
-// The answer of fsccl_forecast() as text, and as a page. Pure functions of the answer.
+// Writes the answer of fsccl_forecast() as text and as a page. These are pure functions of the
+// answer.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -1,5 +1,6 @@
-// fsccl-info: what the installed library is, how it is configured here, and what it can use. Knows
-// the library by its public header alone; what all programs share is base/program.h.
+// fsccl-info shows what the installed library is, how it is configured here, and what it can use.
+// The program knows the library by its public header alone; base/program.h has what all programs
+// share.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ void add_variable(void* context, const fsccl_config_entry_t* entry) {
                                                            entry->accepted, entry->doc});
 }
 
-// Ends the program with the library's words when the call failed.
+// Ends the program if the call failed, after printing what the library says of it.
 void require(fsccl_status_t status) {
   if (failed(status)) std::exit(1);
 }
@@ -46,7 +47,7 @@ std::vector<Variable> variables() {
   return result;
 }
 
-// For a cell of a Markdown table.
+// Escapes a text for a cell of a Markdown table.
 std::string cell(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -98,7 +99,7 @@ constexpr const char* kLaunchers =
     "they are not set UCX gets 160k, "
     "160k, 1 and, without RDMA, inf |\n";
 
-// Speaks of defaults only, so that its output depends on the library alone.
+// Prints only defaults, so that the output depends on the library alone.
 void print_markdown() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -187,7 +188,7 @@ void add_transport(void* context, const fsccl_transport_info_t* info) {
       {info->name, info->why, info->available != 0});
 }
 
-// Returns the transport that ranks of several hosts would take: its name, and why.
+// Returns the name of the transport that ranks of several hosts would take, and why.
 std::pair<std::string, std::string> preferred_network() {
   fsccl_explain_config_t config = FSCCL_EXPLAIN_CONFIG_INIT;
   config.hosts = 2;

@@ -1,5 +1,5 @@
-// fsccl-trace: what FSCCL wrote about a run, for people: memory as a page, recordings as a verdict
-// or a timeline. Needs no job: it reads files alone.
+// fsccl-trace shows what FSCCL wrote about a run: memory as a page, recordings as a verdict or as a
+// timeline. It needs no job, because it only reads files.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ int failed(const std::string& why) {
   return 1;
 }
 
-// To a file, or with "-" to the standard output.
+// Writes to a file, or to the standard output if the path is "-".
 int write_out(const std::string& text, const std::string& path) {
   if (path == "-") {
     fmt::print("{}", text);
@@ -54,7 +54,8 @@ struct RecordingOptions {
   double last_ms = 0;
 };
 
-// The recordings of the job that was active last; empty, and it is said, when there are none.
+// Returns the recordings of the job that was active last. If there are none, prints why and returns
+// an empty list.
 std::vector<fsccl::trace::Recording> read_job(const RecordingOptions& options) {
   std::string error;
   int others = 0;

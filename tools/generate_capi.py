@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what include/fsccl declares as declarations of Python's ctypes, for the bindings, the
+"""Writes what include/fsccl declares as declarations for Python's ctypes, for the bindings, the
 programs of perf/ and the tests. Usage: tools/generate_capi.py [--check]
 
---check writes nothing, and fails where a written file differs from what the headers say.
+--check writes nothing, and fails if a written file differs from what the headers say.
 """
 
 import pathlib
@@ -14,9 +14,10 @@ import textwrap
 import c_headers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# All but transport.h, which plug-ins include: they are compiled.
+# All headers but transport.h, which only plug-ins include, and those are compiled.
 HEADERS = [p for p in (ROOT / 'include/fsccl').glob('*.h') if p.name != 'transport.h']
-# Each file, and the structs that it has; None: all that the headers declare.
+# Each file, with the structs to which it is limited, or None if it has all that the headers
+# declare.
 FILES = {
     'bindings/torch/fsccl_torch/_header.py': None,
     'bindings/jax/fsccl_jax/_header.py': ('fsccl_counters_t',),
@@ -37,7 +38,7 @@ SCALARS = {
     'uint32_t': ('c_uint32', 'int'),
     'uint64_t': ('c_uint64', 'int'),
 }
-# Python's own words.
+# Names that are keywords of Python.
 RENAMED = {'from': 'from_'}
 HEAD = '''\
 # SPDX-License-Identifier: Apache-2.0
@@ -103,8 +104,8 @@ class Writer:
         self.headers, self.used, self.written = headers, set(), set()
 
     def ctype(self, kind, known=None):
-        """The expression of a type. A struct that is not in `known` (None: all are) is behind a
-        pointer, which becomes an address."""
+        """Returns the expression of a type. A struct that is not in `known` (None stands for all)
+        must be behind a pointer, which becomes an address."""
         if kind.parameters is not None:
             result = 'None' if self._is_void(kind.result) else self.ctype(kind.result, known)
             words = [result, *(self.ctype(parameter, known) for parameter in kind.parameters)]
@@ -122,8 +123,8 @@ class Writer:
         return f'{base} * {kind.count}' if kind.count is not None else base
 
     def _base(self, kind, known):
-        """The expression of a type without its stars, "void" as it is, or None for a struct that
-        is not there yet."""
+        """Returns the expression of a type without its stars, "void" unchanged, or None for a
+        struct that is not declared yet."""
         name = kind.name
         if name == 'void':
             return name
@@ -167,7 +168,7 @@ class Writer:
         return python_name(kind.name) if kind.name in self.headers.structs else 'Any'
 
     def struct(self, struct):
-        """The class of a struct, behind those of the structs that it needs."""
+        """Returns the class of a struct, after the classes of the structs that it needs."""
         if struct.name in self.written:
             return ''
         self.written.add(struct.name)
@@ -197,7 +198,7 @@ class Writer:
             yield from (self.headers.structs[n] for n in names if n in self.headers.structs)
 
     def _initial(self, kind, text):
-        """A field's first value as Python writes it; None where that is zero."""
+        """Returns the first value of a field as Python writes it, or None if it is zero."""
         if text.startswith('{'):
             words = [
                 self._initial(c_headers.Type(), part) or '0' for part in c_headers.split(text[1:-1])
@@ -245,7 +246,7 @@ def wrapped(begin, words, end):
 
 
 def text_of(headers, structs):
-    """The text of a file; `structs`: the only ones that it has, or None."""
+    """Returns the text of a file. `structs` are the only ones that it has, or None."""
     writer = Writer(headers)
     classes = ''.join(
         writer.struct(struct)
@@ -263,7 +264,7 @@ def text_of(headers, structs):
 
 
 def in_order(paths):
-    """Headers behind those that they include."""
+    """Returns the headers in an order in which each comes after those that it includes."""
     texts = {path: path.read_text(encoding='utf-8') for path in sorted(paths)}
     done = []
 

@@ -1,8 +1,8 @@
-"""Parts that tests/gpu/run and perf/gpu/run share: the build that they use, and what the machine
-has: its GPU, NCCL, a Python with torch.
+"""The parts that tests/gpu/run and perf/gpu/run share: the build that they use, and what the
+machine has: its GPU, NCCL, and a Python with torch.
 
-A build is a folder of Meson, or one that tools/pack_gpu has made of it for a machine that cannot
-build: both have programs at the same places. Nothing is taken from anywhere else, and nothing is
+A build is a folder of Meson, or a folder that tools/pack_gpu has made of one for a machine that
+cannot build. Both have programs at the same places. Nothing is taken from elsewhere, and nothing is
 installed.
 """
 
@@ -16,13 +16,14 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CUPTI = '/usr/local/cuda/extras/CUPTI/lib64'
-IMPORT_S = 200  # torch may take so long when it is read for the first time
+IMPORT_S = 200  # torch may take so long when it is loaded for the first time
 NEEDED_TO_BUILD = ('meson', 'ninja', 'c++', 'pkg-config')
 
 
 def gpu():
-    """(the first GPU in words: name, memory, driver and modes, '') or (None, why there is none).
-    SystemExit where its mode does not let several processes use it, as ranks of one GPU do."""
+    """Returns (a text with name, memory, driver and modes of the first GPU, '') or (None, why there
+    is no GPU). Ends the program if the mode of the GPU does not let several processes use it, as
+    ranks on one GPU do."""
     if not shutil.which('nvidia-smi'):
         return None, 'no GPU: nvidia-smi is not installed'
     query = [
@@ -55,8 +56,8 @@ def gpu():
 
 
 def build(given, targets):
-    """The folder with the programs; SystemExit, with what to do, where it can be neither found nor
-    made."""
+    """Returns the folder with the programs. Ends the program, saying what to do, if the folder can
+    be neither found nor made."""
     if given:
         folder = pathlib.Path(given).resolve()
         if not (folder / 'libfsccl.so.0').exists():
@@ -97,7 +98,8 @@ def build(given, targets):
 
 
 def kept(folder, name):
-    """A file in the folder, which is made; without a folder, nothing (None in a with statement)."""
+    """Opens a file in the folder, which is made if needed. Without a folder it returns a context
+    whose value is None."""
     if not folder:
         return contextlib.nullcontext()
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
@@ -105,8 +107,8 @@ def kept(folder, name):
 
 
 def python_with_torch(given):
-    """(a Python whose torch sees a GPU, its torch's version, '') or (None, None, why there is
-    none)."""
+    """Returns (a Python whose torch sees a GPU, the version of its torch, '') or (None, None, why
+    there is none)."""
     question = (
         'import torch; print(torch.__version__ if torch.cuda.is_available() else "", "no GPU is '
         'seen by torch" '
@@ -134,14 +136,14 @@ def python_with_torch(given):
 
 
 def environment(folder, python=None):
-    """Variables under which the programs of a build run: its library, the libraries packed with it,
-    torch's NCCL, and CUPTI."""
+    """Returns the variables with which the programs of a build run: they name its library, the
+    libraries packed with it, torch's NCCL, and CUPTI."""
     found = dict(
         os.environ,
         FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'),
         OMP_NUM_THREADS='1',
-        # Ranks of one process wait on streams of one GPU: each needs a queue of its own,
-        # as do their copies, for which newer CUDA has a number apart.
+        # Ranks of one process wait on streams of one GPU, so each needs its own queue, as do their
+        # copies, for which newer CUDA has another number.
         CUDA_DEVICE_MAX_CONNECTIONS='32',
         CUDA_DEVICE_MAX_COPY_CONNECTIONS='32',
     )
@@ -153,7 +155,7 @@ def environment(folder, python=None):
         )
         for place in (
             answer.stdout.split('\n') if answer.returncode == 0 else []
-        ):  # wheels of CUDA 12 have a folder each
+        ):  # each wheel of CUDA 12 has its own folder
             wheels = [pathlib.Path(place, part, 'lib') for part in ('nccl', 'cu13', 'cuda_cupti')]
             folders += [str(libraries) for libraries in wheels if libraries.is_dir()]
     if found.get('LD_LIBRARY_PATH'):

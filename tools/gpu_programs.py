@@ -1,4 +1,4 @@
-"""The programs of a build that are for a GPU: which they are, whether they can be loaded here, and
+"""Knows the programs of a build that need a GPU: which they are, if they can be loaded here, and
 how one is run so that it ends."""
 
 import os
@@ -10,8 +10,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# The programs that tests/gpu/run runs, in order: those that say most come first, then Python's
-# tests, then the rest, where ranks that are processes come before ranks that are threads.
+# The programs that tests/gpu/run runs, in order. The tests that say most come first, then the tests
+# of Python, then the rest, in which ranks that are processes come before ranks that are threads.
 FIRST_TESTS = [
     'tests/unit/kernels/device_kernels_test',
     'tests/gpu/gpu_unit_test',
@@ -30,12 +30,12 @@ OTHER_TESTS = [
 ]
 EXAMPLE, INFO = 'examples/gpu', 'tools/fsccl-info'
 MEASURED = ['perf/gpu/*_gpu', 'perf/gpu/gather/gather_gpu']
-FOR_PYTHON = ['perf/fsccl-perf']  # cases of torch_test.py
+FOR_PYTHON = ['perf/fsccl-perf']  # some cases of torch_test.py run it
 ALL = [*FIRST_TESTS, *OTHER_TESTS, EXAMPLE, INFO, *MEASURED, *FOR_PYTHON]
 
 
 def found(folder, patterns):
-    """The programs of a build, each once, in the order of the patterns."""
+    """Returns the programs of a build, each once, in the order of the patterns."""
     return list(
         dict.fromkeys(
             path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()
@@ -44,8 +44,8 @@ def found(folder, patterns):
 
 
 def not_loaded(program, env):
-    """Returns what the loader of this machine does not find for a program, in its words; none where
-    it can be loaded."""
+    """Returns the lines in which the loader of this machine says what it does not find for a
+    program. There are none if the program can be loaded."""
     answer = subprocess.run(
         [program],
         env=dict(env, LD_TRACE_LOADED_OBJECTS='1'),
@@ -60,9 +60,9 @@ def not_loaded(program, env):
 
 
 def run(command, env, limit_s, silent_s=None, apart=False):
-    """(exit status, None when it was ended; what it printed; `apart`: on stderr, else that is with
-    the rest). It is ended after `limit_s`, or when it has printed nothing for `silent_s`, together
-    with all that it started."""
+    """Runs a program. Returns its exit status, its output, and with `apart` its errors, which are
+    otherwise part of the output. The program is ended, with all that it has started, after
+    `limit_s` or when it has printed nothing for `silent_s`; the status is then None."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [str(word) for word in command],
@@ -83,7 +83,7 @@ def run(command, env, limit_s, silent_s=None, apart=False):
 def _end(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)  # one that the driver of a GPU holds may not end now
+        process.wait(10)  # a process in the driver of a GPU may not end now
     except (ProcessLookupError, subprocess.TimeoutExpired):
         pass
 
@@ -108,8 +108,8 @@ def _text(file):
 
 
 def prepare(folder, patterns, env):
-    """Lines about what programs are to run on. A file that can be run only as an executable program
-    is made one; SystemExit, with what to do, where one cannot be loaded."""
+    """Returns lines about the machine and the programs. Makes files executable that have lost this
+    right. Ends the program, saying what to do, if one of them cannot be loaded."""
     lines = []
     for program in found(folder, patterns):
         if not os.access(program, os.X_OK):

@@ -65,7 +65,7 @@ DevicesCommand::DevicesCommand(CLI::App& app)
   command_->add_flag("--json", json_, "as JSON");
 }
 
-// That there is none is an answer.
+// A machine without GPUs is an answer and no error.
 int DevicesCommand::run() const {
   Found found;
   std::string why;

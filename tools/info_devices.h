@@ -1,4 +1,4 @@
-// `fsccl-info devices`: the GPUs of this machine, or why there are none.
+// fsccl-info devices shows the GPUs of this machine, or why there are none.
 #pragma once
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,4 @@
-// The error output of fsccl-info when a call of the library failed.
+// Prints errors of fsccl-info for calls of the library that failed.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// `fsccl-info explain`: how a collective would be carried out, on ranks that need not exist.
+// fsccl-info explain shows how a collective would be carried out, on ranks that need not exist.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>

@@ -47,7 +47,8 @@ std::optional<Json> read_json(const std::string& path) {
   return std::nullopt;
 }
 
-// A file, or NAME.json in one of the folders; known names are said where there is none.
+// Returns the path of a file: `name` itself, or NAME.json in one of the folders. If there is none,
+// prints the known names.
 std::optional<std::string> find_named(const std::string& name, const char* kind,
                                       const std::vector<std::string>& folders) {
   if (is_path(name)) return name;
@@ -65,7 +66,7 @@ std::optional<std::string> find_named(const std::string& name, const char* kind,
   return std::nullopt;
 }
 
-// Machines lie beside the models.
+// The folder of machines lies beside that of the models.
 std::vector<std::string> machine_folders() {
   std::vector<std::string> folders = fsccl::perf::model_folders();
   for (std::string& folder : folders)
@@ -214,7 +215,7 @@ std::optional<Json> ForecastCommand::machine() const {
   std::optional<Json> machine;
   if (machine_ == "here") {
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
-    // All ranks are here, also more of them than cores.
+    // All ranks are on this machine, even if they are more than its cores.
     if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
         machine && ranks_ > cores)
       (*machine)["ranks_per_host"] = ranks_;
@@ -232,7 +233,8 @@ std::optional<Json> ForecastCommand::machine() const {
   return machine;
 }
 
-// False, with a line on the standard error, where an option is wrong.
+// Adds the options that are sizes. Returns false, after a line on the standard error, if one is
+// wrong.
 bool ForecastCommand::add_sizes(Json* given) const {
   if (sharding_ == "host") {
     (*given)["shard_over"] = std::min(ranks_, (*given)["machine"].value("ranks_per_host", ranks_));

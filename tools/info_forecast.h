@@ -1,4 +1,4 @@
-// `fsccl-info forecast`: the memory and the time of a training step before it runs.
+// fsccl-info forecast predicts the memory and the time of a training step before it runs.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>

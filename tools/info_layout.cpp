@@ -19,7 +19,7 @@ using fsccl::perf::Block;
 using fsccl::perf::Model;
 using fsccl::perf::ModelUnit;
 
-// Units of the same shapes have the same layout: only the first is shown, with their number.
+// Units of the same shapes have the same layout, so only the first is shown, with their number.
 struct Kind {
   const ModelUnit* unit;
   size_t units;

@@ -1,5 +1,5 @@
-// fsccl-info layout: how evenly a layout spreads the units of a model over ranks, against the bound
-// that no layout can beat.
+// fsccl-info layout shows how evenly a layout spreads the units of a model over ranks, against the
+// bound that no layout can beat.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -7,7 +7,7 @@
 
 class LayoutCommand {
  public:
-  explicit LayoutCommand(CLI::App& app);  // adds the subcommand; must live until parsing is over
+  explicit LayoutCommand(CLI::App& app);  // must live until parsing is over
   bool parsed() const { return command_->parsed(); }
   int run() const;  // the exit status
 

@@ -1,4 +1,4 @@
-// `fsccl-info topology`: what this machine, or the one that a file describes, is made of.
+// fsccl-info topology shows what this machine, or one that a file describes, is made of.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -12,7 +12,7 @@ class TopologyCommand {
 
  private:
   CLI::App* command_;
-  // Writes the picture; false: an error was printed.
+  // Writes the picture. Returns false after printing an error.
   bool draw(const char* file) const;
 
   std::string file_, svg_;

@@ -37,7 +37,8 @@ void add(Graph& graph, const Json& json, Kind kind, int parent, const std::strin
     add(graph, child, kind_of(child.at("kind")), index, root);
 }
 
-// Describes a vertex and what is below it without names; hosts with equal descriptions are alike.
+// Describes a vertex and what is below it without their names. Hosts with equal descriptions are
+// alike.
 std::string signature(const Graph& graph, int index) {
   const Vertex& vertex = graph.vertices[static_cast<size_t>(index)];
   std::string text = fmt::format("{}|{}|{}|{}|{}(", kind_name(vertex.kind), vertex.model,

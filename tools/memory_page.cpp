@@ -20,7 +20,7 @@ using perf::LineChart;
 using perf::MapChart;
 using perf::Table;
 
-constexpr size_t kMostAreas = 4000;              // on the map; of more, the largest
+constexpr size_t kMostAreas = 4000;              // on the map; the largest if there are more
 constexpr size_t kMostPoints = 1200;             // points of a line
 constexpr size_t kMostRows = 2000;               // rows of a table
 constexpr size_t kGrey = perf::kPageColors - 1;  // color of memory that belongs to no unit
@@ -32,7 +32,7 @@ std::string ratio_text(double value, double bound) {
   return bound > 0 ? fmt::format("{:.3f} x", value / bound) : "-";
 }
 
-// "unit layers.3, parameters, stream 0x1" as the snapshot's owners are named.
+// The parts of the name of an owner, such as "unit layers.3, parameters, stream 0x1".
 struct OwnerName {
   std::string unit, rest;
 };
@@ -102,14 +102,15 @@ class Page {
   }
 
  private:
-  // Which tenancies the map shows, from when on, and what was left out.
+  // The tenancies that the map shows, the moment and the event from which on it shows them, and
+  // words about the choice.
   struct View {
     uint64_t begin_us = 0;
     size_t begin_event = 0;
     std::vector<const Tenancy*> shown;
     std::string words;
   };
-  // In words, for who reads no picture.
+  // Returns the summary in words, for readers without the charts.
   std::string summary() const {
     std::string text = fmt::format(
         "The pool has {} of memory, {} the {} that were live at the peak. This rank reserves {} of "
@@ -245,8 +246,8 @@ class Page {
     return area;
   }
 
-  // A value over time, in stairs. Where there are more moments than can be seen, the least and the
-  // most of each stretch.
+  // Adds the points of a value over time. If there are more moments than can be seen, then each
+  // stretch of moments has only its least and its largest value.
   template <class Value>
   void add_points(Line* line, Value value, size_t first = 0) const {
     const std::vector<Moment>& moments = timeline_.moments;
@@ -284,7 +285,7 @@ class Page {
         {reserved, level("planned", planned_, 3), level("clique bound", clique_bound_, 1),
          level("live bound", live_bound_, 2), live}};
   }
-  // The content of the map, as a sum.
+  // Draws the sum of what the map shows.
   LineChart zoomed_chart(const View& view) const {
     Line live{"live slots and blocks", {}, 0, false, false, true},
         blocks{"live blocks", {}, 4, false, false, true},

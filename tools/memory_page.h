@@ -1,6 +1,6 @@
-// A memory snapshot as a page for people: what lies where over time, how much is live against what
-// is reserved and what no plan can do without, and who owns each byte. Pure: a page of any
-// snapshot, which nobody vouches for.
+// Makes a page for people of a memory snapshot. The page shows what lies where over time, how much
+// is live against what is reserved and what no plan can do without, and who owns each byte. This is
+// a pure function of any snapshot, even of one that no pool wrote.
 #pragma once
 #include <string>
 
@@ -9,8 +9,8 @@
 namespace fsccl::trace {
 
 struct PageOptions {
-  uint64_t steps = 2;     // the last ones that the map shows; 0: all that the snapshot has
-  bool by_event = false;  // the map's x axis: events in their order instead of time
+  uint64_t steps = 2;     // number of last steps that the map shows; 0 for all
+  bool by_event = false;  // the map's x axis has events in their order instead of time
 };
 std::string memory_page(const MemorySnapshot& snapshot, const PageOptions& options);
 

@@ -18,7 +18,8 @@ using Json = nlohmann::json;
 constexpr uint64_t kMostBytes = uint64_t{1} << 44, kMostNumber = uint64_t{1} << 62;
 constexpr uint64_t kLatest = uint64_t{1} << 53;  // in microseconds
 
-// Its functions return false after wrong().
+// Reads a snapshot from JSON. A function that finds an error sets the text of the error and returns
+// false.
 class Reader {
  public:
   Reader(const std::string& source, std::string* error) : source_(source), error_(error) {}
@@ -240,7 +241,7 @@ std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text,
   Json json;
   try {
     json = Json::parse(text);
-    // the parser's only way to say where it stopped; it quotes the text
+    // Only the exception says where the parser stopped; it quotes the text.
   } catch (const Json::exception& problem) {
     std::string what = problem.what();
     std::replace_if(

@@ -1,6 +1,6 @@
-// A memory snapshot as fsccl_pool_snapshot() writes it in JSON, read from a file that nobody
-// vouches for: every value is checked, and an error names the place in the file and what was
-// expected there.
+// A memory snapshot as fsccl_pool_snapshot() writes it in JSON. It is read from a file that may be
+// wrong, so every value is checked, and an error names the place in the file and what was expected
+// there.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +18,7 @@ struct MemoryEvent {
   enum class Action : uint8_t { kTaken, kGivenBack, kRefused, kGrown, kReleased };
   Action action{};
   uint64_t time_us = 0, address = 0, bytes = 0;
-  uint32_t owner = 0;  // in MemorySnapshot::owners
+  uint32_t owner = 0;  // index in MemorySnapshot::owners
 };
 struct MemoryPart {
   std::string name;
@@ -47,7 +47,7 @@ struct MemorySnapshot {
   std::vector<MemoryUse> uses;
   std::vector<uint64_t> step_times_us;
   std::vector<std::string> owners;  // "unit layers.3, parameters"
-  std::vector<LiveMemory> live;     // when it was written
+  std::vector<LiveMemory> live;     // slots and blocks at the time of writing
   std::vector<MemoryEvent> events;  // in the order of time
 };
 

@@ -29,7 +29,7 @@ class Maker {
     for (size_t i = 0; i < snapshot_.events.size(); i++) {
       const MemoryEvent& event = snapshot_.events[i];
       if (event.action == Action::kTaken) {
-        end(event, i);  // a broken snapshot may say nothing of it
+        end(event, i);  // a broken snapshot may lack the end of the tenancy before
         open_.emplace(event.address, timeline_.tenancies.size());
         timeline_.tenancies.push_back({event.time_us, event.time_us, event.address, event.bytes,
                                        event.owner, false, true, i, i});
@@ -66,8 +66,9 @@ class Maker {
     return true;
   }
 
-  // Changes at each event; before the first, what was there early, and what of the memory reserved
-  // now was not grown since.
+  // Adds the moments from the changes at each event. Before the first event, the live tenancies are
+  // those without a known beginning, and the reserved memory is that which is reserved now and was
+  // not added by an event.
   void add_moments() {
     const size_t events = snapshot_.events.size();
     std::vector<Moment> changes(events + 1);
@@ -132,8 +133,8 @@ class Maker {
 }  // namespace
 
 size_t part_of(const MemorySnapshot& snapshot, uint64_t address) {
-  // A part's memory may have been released since, so that only its beginning is known: the nearest
-  // one below.
+  // The memory of a part may have been released since, so only the beginning of the part is known.
+  // The address belongs to the part with the nearest beginning below it.
   size_t best = snapshot.parts.size();
   for (size_t i = 0; i < snapshot.parts.size(); i++) {
     const MemoryPart& part = snapshot.parts[i];

@@ -1,6 +1,6 @@
 // The timeline of a snapshot: from when to when each slot and block existed, and how many bytes
 // were live and reserved at each moment. Memory that existed before the first known event exists
-// from the beginning. Pure functions, for any snapshot, also for one that no pool wrote.
+// from the beginning. These are pure functions of any snapshot, even of one that no pool wrote.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,9 +13,9 @@ struct Tenancy {
   uint64_t begin_us = 0, end_us = 0;
   uint64_t address = 0, bytes = 0;
   uint32_t owner = 0;
-  // it was there before the first event; it is there after the last
+  // true if it existed before the first event, and if it exists after the last one
   bool open_begin = false, open_end = false;
-  size_t begin_event = 0, end_event = 0;  // their numbers
+  size_t begin_event = 0, end_event = 0;  // numbers of the events that begin and end it
 };
 
 struct Moment {
@@ -26,15 +26,16 @@ struct Moment {
 
 struct Timeline {
   uint64_t begin_us = 0, end_us = 0;
-  std::vector<Tenancy> tenancies;     // by their beginning
+  std::vector<Tenancy> tenancies;     // in the order of their beginning
   std::vector<Moment> moments;        // at the beginning and after each event
-  size_t peak = 0;                    // the moment when most was live
+  size_t peak = 0;                    // the moment at which most was live
   std::vector<double> owned_at_peak;  // by owner
 };
 
 // The snapshot calls memory in parts[kBlocksPart] a block, and all other memory a slot.
 inline constexpr size_t kBlocksPart = 2;
-// Index in snapshot.parts; parts.size(): in none.
+// Returns the index in snapshot.parts of the part in which an address lies, or parts.size() if it
+// lies in none.
 size_t part_of(const MemorySnapshot& snapshot, uint64_t address);
 Timeline make_timeline(const MemorySnapshot& snapshot);
 

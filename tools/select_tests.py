@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""select_tests.py BUILD --suite SUITE | NAME ...: the tests of a configured tree that belong to a
-suite, or whose names contain one of the words, and what must be built for them.
+"""Prints the tests of a configured tree that belong to a suite, or whose names contain one of the
+words, and what must be built for them.
 
-Prints one line each: `target FILE`, relative to BUILD, and `test NAME`. Exit status 1, and what is
-close, for a word that is in no name; and for a name that two tests have, of which Meson would run
-both.
+usage: select_tests.py BUILD --suite SUITE | NAME ...
+
+The lines are `target FILE`, relative to BUILD, and `test NAME`. The exit status is 1 if a word is
+in no name, after a list of names that are close, or if two tests have the same name, since Meson
+would run both.
 """
 
 import collections
@@ -23,8 +25,8 @@ def introspect(build, what):
 
 
 def chosen(tests, words):
-    """Tests by words; SystemExit where a word is in no name. A word that is a whole name means that
-    test alone."""
+    """Returns the tests that the words name. A word that is the whole name of a test means that
+    test alone. Ends the program if no name contains a word."""
     found = {}
     for word in words:
         matches = [test for test in tests if test['name'] == word] or [

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What tools/demo and tools/test share; sourced, not run. It installs what a Debian or Ubuntu
-# machine lacks, then configures and builds one tree. When nothing is missing and nothing has
-# changed, neither the network nor the compiler is used. Variables it sets: root (the repository),
-# jobs.
+# The functions that tools/demo and tools/test share. This file is sourced, not run. It installs
+# what a Debian or Ubuntu machine lacks, then configures and builds one tree. If nothing is missing
+# and nothing has changed, neither the network nor the compiler is used. It sets the variables root
+# (the repository) and jobs, among others.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
-tool_folder=$root/build-tools # an own Meson, where the system's is too old
+tool_folder=$root/build-tools # has a Meson of its own if the system's is too old
 install_folder=$root/build/install
 
 say() { printf '%s\n' "$*"; }
@@ -15,11 +15,12 @@ fail() {
   exit 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
-at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; } # at_least 1.0.1 1.0
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; } # succeeds for 1.0.1 1.0
 
 has_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1; }
 
-# One line a package: its name, and a command that succeeds when what it brings is there.
+# Prints a line for each package: its name, and a command that succeeds if the parts of the package
+# that are needed exist.
 needed_packages() {
   cat <<'END'
 build-essential have c++ && have cc && have nm
@@ -61,11 +62,11 @@ install_packages() {
   have apt-get || fail "these are missing, and only apt-get is known here: $*. Install their like and run this again."
   say "installing: $*"
   if [ -z "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit 2>/dev/null)" ]; then as_root apt-get -q update || true; fi
-  # A second try with fresh lists: old ones name versions that the archive no longer has.
+  # The second try has fresh lists, because old ones name versions that the archive no longer has.
   apt_install "$@" || { as_root apt-get -q update && apt_install "$@"; } || fail "apt-get could not install: $*"
 }
 
-# The library is C++20 as g++ 12 knows it; Ubuntu 22.04 calls an older one g++.
+# The library needs C++20 as g++ 12 knows it. Ubuntu 22.04 calls an older compiler g++.
 choose_compiler() {
   local version
   [ -z "${CXX:-}" ] || return 0
@@ -78,14 +79,14 @@ choose_compiler() {
   export CC=gcc-$version CXX=g++-$version
 }
 
-# make_environment FOLDER: a virtual environment of Python.
+# make_environment FOLDER makes a virtual environment of Python.
 make_environment() {
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   python3 -m venv "$1"
 }
 
-# Meson 1.0 or newer, from the system or, where that is older, in a virtual environment of the
-# tree's own.
+# Chooses Meson 1.0 or newer: that of the system or, if it is older, one in a virtual environment of
+# the tree.
 choose_meson() {
   PATH=$tool_folder/bin:$PATH
   if have meson && at_least "$(meson --version)" 1.0; then return; fi
@@ -94,8 +95,8 @@ choose_meson() {
     fail "pip could not install Meson 1.0 or newer"
 }
 
-# The headers of Highway 1.0 or newer, from the system or, where that is older (Ubuntu 22.04), from
-# Debian's source archive.
+# Chooses the headers of Highway 1.0 or newer: those of the system or, if they are older (Ubuntu
+# 22.04), those of Debian's source archive.
 choose_highway() {
   local version=1.0.3 archive folder=$tool_folder/highway
   local hash=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
@@ -134,8 +135,8 @@ prepare_machine() {
   choose_highway
 }
 
-# configure_tree FOLDER [meson option ...]: once, and again when the options or the place of the
-# tree changed.
+# configure_tree FOLDER [meson option ...] configures a tree once, and again if the options or the
+# place of the tree have changed.
 configure_tree() {
   local folder=$1 stamp log
   shift
@@ -150,7 +151,7 @@ configure_tree() {
   fi
 }
 
-# build_targets FOLDER [target ...]: these, or all of it.
+# build_targets FOLDER [target ...] builds these targets, or everything.
 build_targets() {
   local folder=$1 log=$1/build.log
   shift
@@ -165,7 +166,8 @@ build_tree() { # FOLDER [meson option ...]
   build_targets "$1"
 }
 
-# JAX's wheels are for Python 3.11 and newer; Ubuntu 22.04 has it beside its own.
+# Installs a Python for JAX, whose wheels need Python 3.11 or newer. Ubuntu 22.04 has one beside its
+# own.
 prepare_jax() {
   local version
   for version in python3 python3.13 python3.12 python3.11; do
@@ -175,7 +177,7 @@ prepare_jax() {
   install_packages python3.11 python3.11-venv
 }
 
-# tools/format makes an environment of Python for its tools.
+# Installs what tools/format needs to make an environment of Python for its tools.
 prepare_format() {
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
 }
@@ -185,8 +187,8 @@ configure_main_tree() {
   configure_tree "$root/build" "--prefix=$install_folder"
 }
 
-# The tree that both commands use, or some targets of it, and the installed form of the library and
-# its programs.
+# Builds the tree that both commands use, or some targets of it, and installs the library and its
+# programs.
 build_main_tree() { # [target ...]
   configure_main_tree
   build_targets "$root/build" "$@"

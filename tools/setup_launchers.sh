@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The launchers that tests/launchers runs: Open MPI, MPICH and Slurm from the system, Open MPI 5
-# with PRRTE from a wheel below build-launchers/. Sourced after tools/setup.sh. A launcher
-# that cannot be installed is named, and its tests are skipped.
+# Installs the launchers that tests/launchers runs: Open MPI, MPICH and Slurm from the system, and
+# Open MPI 5 with PRRTE from a wheel into build-launchers/. This file is sourced after
+# tools/setup.sh. A launcher that cannot be installed is named, and its tests are skipped.
 
 # shellcheck disable=SC2154 # root is setup.sh's
 launcher_folder=$root/build-launchers
@@ -20,7 +20,7 @@ END
 }
 
 missing_launcher_packages() {
-  local PATH=$PATH:/usr/sbin:/sbin package test # daemons are where not all users look
+  local PATH=$PATH:/usr/sbin:/sbin package test # the PATH of some users lacks the folders of daemons
   while read -r package test; do
     eval "$test" || printf '%s ' "$package"
   done < <(needed_launcher_packages)
@@ -41,7 +41,7 @@ install_launcher_wheel() {
 prepare_launchers() {
   local missing
   missing=$(missing_launcher_packages)
-  # In processes of their own, because a failure there ends the process.
+  # These run in their own processes, because a failure there ends the process.
   # shellcheck disable=SC2086
   [ -z "$missing" ] || (install_packages $missing) || say "not installed, and not tested: $missing"
   (install_launcher_wheel) || say "not installed, and not tested: Open MPI 5 and PRRTE (build-launchers/install.log says why)"

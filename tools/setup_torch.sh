@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the
-# others add one framework to it, and 2.11.0 has that version of torch, without CUDA's libraries.
-# Sourced after tools/setup.sh. The system's Python is not touched. Environments that are complete
-# are used again.
+# Makes the virtual environments of the tests of fsccl_torch in build-torch/. `base` has torch, the
+# others add one framework to it, and 2.11.0 has that version of torch, without the libraries of
+# CUDA. This file is sourced after tools/setup.sh. The Python of the system is not changed.
+# Environments that are complete are used again.
 
 # shellcheck disable=SC2154 # setup.sh, sourced before, sets root
 torch_folder=$root/build-torch
 
-# torch is made for Python 3.11 and newer; Ubuntu 22.04 calls an older one python3.
+# Prints a Python for torch, which needs 3.11 or newer. Ubuntu 22.04 calls an older one python3.
 torch_python() {
   local name
   for name in python3 python3.13 python3.12 python3.11; do
@@ -19,14 +19,14 @@ torch_python() {
   printf 'python3.11'
 }
 
-# Python with venv, and with the header that compiled code of torch.compile includes.
+# Succeeds if a Python has venv, and the header that compiled code of torch.compile includes.
 has_python_parts() {
   have "$1" && "$1" -c 'import ensurepip, os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
 }
 
-# install_environment NAME REQUIREMENTS PYTHON: with all that REQUIREMENTS says; what `base` has is
-# not installed again.
+# install_environment NAME REQUIREMENTS PYTHON makes an environment with all that REQUIREMENTS
+# lists. Packages that `base` has are not installed again.
 install_environment() {
   local folder=$torch_folder/$1 requirements=$2 python=$3 stamp
   stamp="$folder $("$python" --version) $(cat "$requirements")"
@@ -41,14 +41,14 @@ install_environment() {
   printf '%s' "$stamp" >"$folder/.complete"
 }
 
-# install_fsccl_torch: the package of the tree, with the library of the tree's own build, into
-# `base`.
+# install_fsccl_torch installs the package of the tree into `base`, with the library of the tree's
+# own build.
 install_fsccl_torch() {
   FSCCL_TORCH_LIBRARY=$root/build/libfsccl.so "$torch_folder/base/bin/python" -m pip install --disable-pip-version-check \
     --no-deps --no-build-isolation --force-reinstall "$root/bindings/torch" >>"$torch_folder/base.log" 2>&1
 }
 
-# install_older VERSION: the environment of an older torch, for tests/torch/matrix.py.
+# install_older VERSION PYTHON makes the environment of an older torch, for tests/torch/matrix.py.
 install_older() {
   local folder=$torch_folder/$1 python=$2 stamp
   stamp="$folder $("$python" --version) $(cat "$root/tests/torch/requirements.txt" "$root/tests/torch/matrix.py")"
@@ -57,8 +57,8 @@ install_older() {
   "$python" "$root/tests/torch/matrix.py" --make "$1" "$folder" && printf '%s' "$stamp" >"$folder/.complete"
 }
 
-# prepare_torch [FRAMEWORK ...]: a failure is said here, and the tests that need what is missing
-# fail.
+# prepare_torch [FRAMEWORK ...] makes the environments. It prints what failed, and the tests that
+# need what is missing fail.
 prepare_torch() {
   local python name
   python=$(torch_python)

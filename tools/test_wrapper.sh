@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs one test and leaves a record of it in $TEST_RESULTS for tools/count_tests.py: NAME.command
-# (what was run, a word a line), NAME.status (its exit status; none when it was ended by force) and,
-# from GoogleTest and pytest, NAME.xml (its cases). A program that ends with status 77, skipped, may
-# leave the reason in $TEST_RECORD.reason. Not by the number of this process: numbers come again in
-# one run, and one record went over another.
+# has the words of the command, one on each line; NAME.status has the exit status, and is missing if
+# the test was ended by force; NAME.xml has the cases of GoogleTest or pytest. A program that ends
+# with status 77, skipped, may leave the reason in $TEST_RECORD.reason. NAME does not come from the
+# number of this process, because numbers recur in one run, and a record would overwrite another
+# one.
 record=$(mktemp "$TEST_RESULTS/$TEST_TREE-XXXXXXXX") || exit
 printf '%s\n' "$@" >"$record.command"
 GTEST_OUTPUT="xml:$record.xml"

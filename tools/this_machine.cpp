@@ -32,8 +32,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// c += a b, in blocks that stay in the caches; the inner loop is one that compilers turn into
-// vectors.
+// Adds a b to c, in blocks that stay in the caches. Compilers turn the inner loop into vectors.
 void multiply(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& c) {
   for (size_t ii = 0; ii < kSide; ii += kBlock)
     for (size_t kk = 0; kk < kSide; kk += kBlock)
@@ -54,7 +53,7 @@ double measured_tflops() {
     multiply(a, b, c);
     best = std::min(best, seconds_since(begin));
   }
-  // The result is used, so that the work is done.
+  // The result is used, so the compiler cannot drop the work.
   return c[kSide] > 0 ? 2.0 * kSide * kSide * kSide / best / 1e12 : 0;
 }
 
@@ -70,8 +69,8 @@ double copy_seconds() {
   return best;
 }
 
-// Returns the time of a copy beyond the caches while another core copies as well, as the ranks of a
-// unit do.
+// Returns the time of a copy of more bytes than the caches hold while another core copies as well,
+// as the ranks of a unit do.
 double measured_copy_ns_per_kib(int cores) {
   double other = 0;
   std::optional<std::thread> beside;
@@ -81,28 +80,28 @@ double measured_copy_ns_per_kib(int cores) {
   return std::max(own, other) * 1e9 / (kCopied / 1024);
 }
 
-// Units of one parameter each, which are gathered and reduced one after the other as in a step: the
-// shards and the gradients of all together are far beyond the caches.
+// Units with one parameter each. They are gathered and reduced one after the other, as in a step,
+// and the shards and gradients of all of them are much larger than the caches.
 struct UnitSize {
   size_t elements, units;
 };
 constexpr size_t kElements = size_t{64} << 20;  // elements of all units of a size
-// Passes over a large unit store past the caches.
+// Passes over a large unit use stores that bypass the caches.
 constexpr UnitSize kLarge{size_t{16} << 20, 4};
-// Passes over a small unit do not: the larger one, a reduction, reads and writes half of the bytes
-// from which on they would.
+// Passes over a small unit do not: the reduction, which is the larger pass, reads and writes half
+// of the bytes from which on passes bypass the caches.
 UnitSize small_unit(size_t streaming_bytes) {
   const size_t elements = std::clamp<size_t>(streaming_bytes / 8, 4096, kLarge.elements);
   return {elements, std::min<size_t>(kElements / elements, 64)};
 }
-constexpr int kRounds = 5;      // the first is not counted: it meets memory that nobody has touched
+constexpr int kRounds = 5;      // the first is not counted, because its memory is untouched
 constexpr int kMostTurns = 16;  // most ranks that take turns in a measurement
 
-// Seconds of a unit: the medians of the rounds' means. A round's mean has the calls that something
-// disturbs, as the sum over the units of a step has.
+// The seconds of a unit: medians over the rounds of the mean over all units. The mean includes
+// calls that something disturbs, as the time of a step does.
 struct UnitSeconds {
   double gather = 0, reduce = 0;
-  double both = 0;  // a reduction and the gather behind it, as in a backward pass
+  double both = 0;  // a reduction and the gather after it, as in a backward pass
 };
 
 double median(std::vector<double> values) {
@@ -111,8 +110,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The units of a rank, with fp32 shards. Every function returns false if a call has failed, which
-// it has said.
+// The units of a rank, with fp32 shards. A function that returns bool returns false after a call
+// has failed and its error was printed.
 class MeasuredUnits {
  public:
   MeasuredUnits(fsccl_comm_t comm, int ranks, UnitSize size)
@@ -172,7 +171,8 @@ class MeasuredUnits {
   }
 
  private:
-  // Writes all shards, as an optimizer does between two steps: what is gathered is in no cache.
+  // Writes all shards, as an optimizer does between two steps, so that no cache holds what is
+  // gathered.
   void write_shards(float value) {
     for (size_t i = 0; i < memory_.size(); i += 2)
       std::fill(memory_[i].begin(), memory_[i].end(), value);
@@ -209,8 +209,9 @@ class MeasuredUnits {
   UnitSize size_;
   fsccl_pool_t pool_ = nullptr;
   std::vector<fsccl_unit_t> units_;
-  // Shards and their gradients, unit by unit, in memory of the caller's as a framework has it. The
-  // pool's own has huge pages, through which both are faster by a third to a half.
+  // The shards and sharded gradients, unit by unit. They lie in memory of the caller, as those of a
+  // framework do. Memory of the pool has huge pages, with which both passes are faster by a third
+  // to a half.
   std::vector<std::vector<float>> memory_;
 };
 
@@ -226,8 +227,8 @@ std::optional<UnitSeconds> measured_units(fsccl_comm_t comm, int ranks, UnitSize
   return found;
 }
 
-// Runs `work(rank, comm)` on the ranks of a communicator that lives only for this. The ranks are
-// threads.
+// Runs `work(rank, comm)` on the ranks of a communicator that lives only during this call. The
+// ranks are threads.
 template <class Work>
 bool with_ranks(int ranks, const Work& work) {
   fsccl_unique_id_t id;
@@ -249,8 +250,8 @@ bool with_ranks(int ranks, const Work& work) {
   return good;
 }
 
-// Times units on all ranks, each of which takes as long as on the slowest rank. `explained`: what
-// the library says of their communicator.
+// The times of units, each of which is that of the slowest rank, and what the library says of their
+// communicator.
 struct Measured {
   Json explained;
   UnitSize small_size{};
@@ -282,8 +283,8 @@ std::optional<Measured> measured_on(int ranks, Types types) {
   return found;
 }
 
-// The KiB that the ranks of a host read and write of a unit together: they cast all shards, and
-// each rank sums its part of the gradients of all.
+// The KiB that all ranks of a host together read and write for a unit. They cast all shards, and
+// each rank sums its part of the gradients of all ranks.
 struct Moved {
   double gather_kib, reduce_kib;
 };
@@ -311,8 +312,8 @@ std::optional<Json> measured_costs(Types types, int ranks, int cores) {
   add_passes(two->large, kLarge, types, "_ns_per_kib", &found);
   add_passes(two->small, two->small_size, types, "_cached_ns_per_kib", &found);
   if (ranks <= cores) return found;
-  // More ranks than cores take longer for as many bytes of a core, because they wait for their
-  // turn: once in the reduction and once in the gather behind it.
+  // If there are more ranks than cores, they take longer for as many bytes of a core, because they
+  // wait for their turn: once in the reduction and once in the gather after it.
   const int many = std::min(ranks, kMostTurns);
   const std::optional<Measured> turns = measured_on(many, types);
   if (!turns) return std::nullopt;
@@ -337,7 +338,8 @@ std::optional<Json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduc
   const auto memory =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const double tflops = measured_tflops(), per_kib = measured_copy_ns_per_kib(cores);
-  // Communicators measure at sizes that caches hold; shards and gradients of a model lie in memory.
+  // Communicators measure at sizes that caches hold, but shards and gradients of a model lie in
+  // memory.
   (*costs)["copy_ns_per_kib"] = std::max((*costs)["copy_ns_per_kib"].get<double>(), per_kib);
   return Json{{"name", "this machine"},
               {"source",

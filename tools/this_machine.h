@@ -1,4 +1,4 @@
-// Measures this machine in a second, for a forecast of ranks here.
+// Measures this machine for a forecast of ranks that run on it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -6,11 +6,12 @@
 
 #include "fsccl/fsccl.h"
 
-// "machine" of a forecast's configuration (insight.h): cores and links as the topology says, fp32
-// operations of a core by this program's own multiplication of matrices, memory by a copy, the
-// costs of plans as two ranks measure them when a communicator starts, and what a byte of a unit
-// takes in a gather and in a reduction of these types. Where `ranks` are more than the cores, also
-// how long a rank waits for its turn. Nothing, with a line on the standard error, where that cannot
-// be.
+// Returns the value of "machine" in the configuration of a forecast (insight.h). Cores and links
+// are those of the topology. The fp32 operations of a core come from a multiplication of matrices
+// in this program, the speed of memory from a copy, and the costs of plans from the measurements of
+// two ranks when their communicator starts. Gathers and reductions of units with these types give
+// the time that a byte of a unit takes. If there are more `ranks` than cores, the time that a rank
+// waits for its turn is measured, too. Returns nothing, after a line on the standard error, if a
+// measurement fails.
 std::optional<nlohmann::json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduce,
                                                    int ranks);

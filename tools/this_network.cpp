@@ -22,8 +22,8 @@ double processor_ns() {
   return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
 }
 
-// Moves all pieces by `move(fd, place, bytes)`, and returns the processor time of this thread; 0
-// where the connection has ended.
+// Moves all pieces by `move(fd, place, bytes)`. Returns the processor time of this thread, or 0 if
+// the connection has ended.
 template <class Move>
 double moved_ns(int fd, const Move& move) {
   std::vector<char> piece(kPiece, 1);

@@ -16,12 +16,12 @@ namespace {
 using perf::MapChart;
 using perf::Table;
 
-constexpr size_t kMostTimelineAreas = 6000;  // on the picture; of more, the longest
+constexpr size_t kMostTimelineAreas = 6000;  // on the picture; the longest if there are more
 constexpr size_t kWaitColor = perf::kPageColors - 1;
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-// Bytes of an element, as the recording names its type.
+// Returns the bytes of an element, whose type the recording names.
 uint64_t bytes_of(const std::string& dtype) {
   if (dtype.ends_with("64")) return 8;
   if (dtype.ends_with("32")) return 4;

@@ -1,5 +1,5 @@
-// The recordings of a job as a page: what each rank did when, which rank waited for which, and how
-// fast operations were.
+// Makes a page of the recordings of a job: what each rank did when, which rank waited for which,
+// and how fast operations were.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace fsccl::trace {
 
-// Shows the last so many milliseconds; 0: everything that was recorded.
+// The page shows the last `last_ms` milliseconds, or everything that was recorded if that is 0.
 std::string timeline_page(const std::vector<Recording>& job, double last_ms);
 
 }  // namespace fsccl::trace

@@ -16,7 +16,7 @@ constexpr size_t kMostDrawn = 4;  // hosts of a group
 constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620, kDeviceWidth = 84,
                  kDeviceHeight = 30;
 constexpr double kBarHeight = 16, kLineGap = 4;
-constexpr double kCharacter = 5.6;  // about its width
+constexpr double kCharacter = 5.6;  // approximate width
 constexpr size_t kCoresInRow = 16;
 constexpr double kLegendWidth = 300, kLegendLine = 14;
 
@@ -25,9 +25,9 @@ struct Frame {
 };
 
 struct Box {
-  int vertex = -1;  // -1: the cores of the box around
+  int vertex = -1;  // -1 if this box is the cores of the enclosing one
   std::vector<int> cores;
-  Frame frame;  // x and y in the box around
+  Frame frame;  // x and y are relative to the enclosing box
   std::vector<Box> inside;
 };
 
@@ -56,12 +56,12 @@ std::string width(double gb_per_s) {
   return gb_per_s > 0 ? fmt::format("{:.3g} GB/s", gb_per_s) : "? GB/s";
 }
 
-// As text of XML, cut to what `room` has place for.
+// Escapes a text for XML and cuts it to what fits in the width `room`.
 std::string escaped(const std::string& text, double room) {
   const auto most = static_cast<size_t>(std::max(3.0, room / kCharacter));
   size_t end = text.size();
   if (end > most)
-    // inside a character of UTF-8
+    // A character of UTF-8 must not be cut.
     for (end = most - 1; end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; end--) {
     }
   std::string result;
@@ -124,7 +124,7 @@ class Drawing {
     for (const int child : at(vertex).below) find(child, kind, found);
   }
 
-  // Returns the number of the rank that sits there; empty: none does.
+  // Returns the number of the rank that sits on this vertex, or an empty text.
   std::string rank_at(int vertex) const {
     const auto found = rank_of_.find(vertex);
     return found == rank_of_.end() ? "" : found->second;
@@ -142,8 +142,8 @@ class Drawing {
     return std::min(kWidest / 2, kCharacter * static_cast<double>(title(vertex).size()) + 3 * kGap);
   }
 
-  // The box of a vertex with all that is in it, placed inside; its own position is the caller's to
-  // choose.
+  // Returns the box of a vertex, with the boxes of its parts placed inside. The caller chooses the
+  // position of the box itself.
   Box measure(int vertex) const {
     Box box;
     box.vertex = vertex;
@@ -171,7 +171,8 @@ class Drawing {
     return box;
   }
 
-  // From left to right, in rows: cores and what has them, then devices, then switches.
+  // Places the parts from left to right, in rows: first cores and what contains them, then devices,
+  // then switches.
   void arrange(Box* box) const {
     std::stable_sort(box->inside.begin(), box->inside.end(),
                      [&](const Box& a, const Box& b) { return below(a) < below(b); });
@@ -246,13 +247,13 @@ class Drawing {
         x + kCore / 2, y + kCore / 2 + 2.5, rank.size() < 3 ? 8 : 5, rank);
   }
 
-  // `words` are escaped.
+  // Writes a text. `words` must be escaped.
   void text(double x, double y, const char* style, const std::string& words) {
     texts_ += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\"{}>{}</text>\n", x, y, style, words);
   }
 
-  // One line for each class of links: the kinds of its ends, and its bandwidth. Returns where the
-  // legend ends.
+  // Writes the legend: for each class of links a line with the kinds of its ends and its bandwidth.
+  // Returns where the legend ends.
   double put_legend(double y) {
     std::map<std::string, size_t> classes;
     const auto add = [&](Kind a, Kind b, double gb_per_s) {
@@ -270,7 +271,7 @@ class Drawing {
     return y;
   }
 
-  // Bars of the whole width, from y on. Returns where they end.
+  // Draws network switches as bars of the whole width, from y on. Returns where they end.
   double put_switches(double y, double right) {
     for (const int vertex : graph_.all(Kind::network_switch)) {
       y += kGap;
@@ -284,14 +285,14 @@ class Drawing {
     return y;
   }
 
-  // Down from the device or switch that is higher up. Lines that begin at one place, or one above
-  // another, lie beside each other.
+  // Draws a link as a line down from the higher one of its ends. Lines are shifted, so that lines
+  // from one place, or from places above each other, lie side by side.
   void draw(const Link& link) {
     const auto a = frames_.find(link.a), b = frames_.find(link.b);
     if (a == frames_.end() || b == frames_.end()) return;  // an end on a host that is not drawn
     const bool a_above = a->second.y <= b->second.y;
     const Frame &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
-    const double room = upper.w / 2 - kGap;  // on the right: names are on the left
+    const double room = upper.w / 2 - kGap;  // on the right, as names are on the left
     const double x =
         upper.x + upper.w - kGap - std::fmod(kLineGap * static_cast<double>(drawn_++), room);
     const double end = lower.y + lower.h / 2;

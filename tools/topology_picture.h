@@ -1,6 +1,6 @@
-// The picture of a topology: boxes in boxes as the parts of a host lie in each other, devices
-// below, switches under all hosts, a line for each link, and a legend with the bandwidth of each
-// class of links. Names are drawn over the lines.
+// Draws a topology: boxes in boxes, as the parts of a host contain each other, devices below them,
+// switches below all hosts, a line for each link, and a legend with the bandwidth of each class of
+// links. Names are drawn over the lines.
 #pragma once
 #include <string>
 

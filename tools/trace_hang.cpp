@@ -11,7 +11,7 @@
 namespace fsccl::trace {
 namespace {
 
-// An operation in which a rank is.
+// An operation that a rank has begun and not completed.
 struct Inside {
   std::string tag, name;
   Event call;
@@ -21,12 +21,12 @@ struct Inside {
 
 struct State {
   const Recording* recording = nullptr;
-  // for each communicator its wait outside of operations, and the first operation that is not
+  // for each communicator: the wait outside of operations, and the first operation that is not
   // complete
   std::vector<Inside> inside;
-  std::map<std::string, uint64_t> submitted, completed;           // by tag: the last one's sequence
+  std::map<std::string, uint64_t> submitted, completed;           // by tag: the last sequence
   std::map<std::string, std::map<uint64_t, const Event*>> calls;  // by tag and sequence
-  // by communicator: outside of operations, and not over
+  // by communicator: the wait outside of operations that is not over
   std::map<int, const Event*> waits;
   int64_t last_ns = 0;
   const Event* last = nullptr;
@@ -55,7 +55,7 @@ State state_of(const Recording& recording) {
     if (const auto wait = state.waits.find(id); wait != state.waits.end()) {
       Inside inside{communicator.tag, communicator.name, *wait->second, wait->second->peer,
                     wait->second->at_ns};
-      inside.call.sequence = UINT64_MAX;  // nobody has completed it
+      inside.call.sequence = UINT64_MAX;  // no rank has completed it
       state.inside.push_back(std::move(inside));
     }
     const auto calls = state.calls.find(communicator.tag);
@@ -99,7 +99,7 @@ std::string line_of(int rank, const State& state, int64_t end_ns) {
   return text;
 }
 
-// Finds two ranks that call different things under one number.
+// Finds two ranks that call different operations with the same number.
 bool find_disagreement(const States& states, Verdict* verdict) {
   std::map<std::pair<std::string, uint64_t>, std::pair<int, const Event*>> first;
   for (const auto& [rank, state] : states)
@@ -111,7 +111,7 @@ bool find_disagreement(const States& states, Verdict* verdict) {
         if (other.operation == event->operation && other.count == event->count &&
             other.dtype == event->dtype && other.peer == event->peer)
           continue;
-        // The odd one out is guilty, where there is one.
+        // The ranks in the minority are guilty, if there is one.
         std::map<std::string, std::vector<int>> by_call;
         for (const auto& [each, theirs] : states) {
           const auto of_tag = theirs.calls.find(tag);
@@ -128,7 +128,7 @@ bool find_disagreement(const States& states, Verdict* verdict) {
           return one.second.size() > fewest->second.size();
         });
         verdict->guilty = fewest->second;
-        if (!outvoted) verdict->guilty = {known->second.first, rank};  // nobody knows which of them
+        if (!outvoted) verdict->guilty = {known->second.first, rank};  // either may be wrong
         verdict->text = fmt::format(
             "On '{}' rank {} calls {}, rank {} calls {}: all ranks must issue the same operations "
             "in the same order.",
@@ -139,7 +139,8 @@ bool find_disagreement(const States& states, Verdict* verdict) {
 }
 
 bool find_death(const States& states, Verdict* verdict) {
-  // A rank whose communicator has failed ends, often without a word: only what came before counts.
+  // A rank whose communicator has failed ends, often without a goodbye, so only events before the
+  // failure count.
   std::map<int, std::vector<int>> seen_by;
   for (const auto& [rank, state] : states)
     for (const Event& event : state.recording->events) {
@@ -173,9 +174,9 @@ bool find_death(const States& states, Verdict* verdict) {
   return true;
 }
 
-// Returns the rank that this rank waits for in that operation: the rank that it names, or else the
-// first that has not called the operation. A rank that has completed it is not returned: then this
-// rank does not see the arrived signals.
+// Returns the rank for which this rank waits in that operation: the rank that it names, or else the
+// first that has not called the operation. A rank that has completed the operation is not returned:
+// its signals have arrived, and this rank does not see them.
 std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
   const auto has_completed = [&](int other) {
     const auto found = states.find(other);
@@ -199,7 +200,7 @@ std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
 
 struct End {
   int rank = 0;
-  Inside waited_in;  // state of the last rank that waited
+  Inside waited_in;  // the wait of the last rank of the chain
   bool cycle = false;
 };
 
@@ -233,13 +234,14 @@ std::optional<End> follow(const States& states, int rank) {
   }
 }
 
-// A suspicion at the end: the rank that reports `rank`, and since when.
+// A suspicion that still holds at the end: the rank that reports it, since when, and if the suspect
+// is stopped.
 struct Suspicion {
   int by = 0;
   int64_t since_ns = 0;
   bool stopped = false;
 };
-// Returns the last report of this rank about `rank`, if it is that `rank` is a suspect.
+// Returns the last report of this rank about `rank` if it calls `rank` a suspect, or null.
 const Event* suspicion_by(const State& state, int rank) {
   const Event* last = nullptr;
   for (const Event& event : state.recording->events)
@@ -278,7 +280,7 @@ std::string text_of(const Suspicion& suspicion, int rank, int64_t end_ns) {
       suspicion.by, seconds(end_ns - suspicion.since_ns));
 }
 
-// Finds silent ranks for which nobody waits yet.
+// Finds silent ranks for which no rank waits yet.
 bool find_suspect(const States& states, int64_t end_ns, Verdict* verdict) {
   std::set<int> silent;
   for (const auto& [by, state] : states)
@@ -295,12 +297,12 @@ bool find_suspect(const States& states, int64_t end_ns, Verdict* verdict) {
 }
 
 bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
-  std::map<int, std::pair<int, End>> ends;  // how often a way ends there
+  std::map<int, std::pair<int, End>> ends;  // how many chains end at a rank, and how
   for (const auto& [rank, state] : states) {
     if (state.inside.empty()) continue;
     if (const std::optional<End> end = follow(states, rank)) {
       auto& [times, kept] = ends[end->rank];
-      // a duty says more than the operation of who has it
+      // a duty says more than the operation of the rank that has it
       if (times++ == 0 || !end->waited_in.call.duty.empty()) kept = *end;
     }
   }
@@ -319,7 +321,7 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
     int at = guilty;
     do {
       verdict->guilty.push_back(at);
-      at = next_of(states, at)->rank;  // all of a circle wait
+      at = next_of(states, at)->rank;  // each rank of a circle waits
     } while (at != guilty);
     verdict->text = fmt::format(
         "Ranks {} wait for each other in a circle: they issue operations of several communicators "
@@ -397,7 +399,8 @@ Verdict find_cause(const std::vector<Recording>& job) {
   const int64_t end_ns = latest(states);
   for (const auto& [rank, state] : states) verdict.ranks.push_back(line_of(rank, state, end_ns));
   if (find_death(states, &verdict) || find_disagreement(states, &verdict)) return verdict;
-  // A time-out fails those who wait: what they waited for says more than that.
+  // A time-out fails the ranks that wait, so the rank for which they waited says more than their
+  // failure.
   if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict) ||
       find_suspect(states, end_ns, &verdict))
     return verdict;

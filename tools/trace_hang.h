@@ -18,10 +18,10 @@ namespace fsccl::trace {
 struct Verdict {
   std::string cause;  // "none", "died", "disagree", "absent", "stuck", "suspect", "cycle", "failed"
   std::vector<int> guilty;
-  std::string operation;           // that the others wait in
+  std::string operation;           // in which the others wait
   std::string communicator;        // its name
   std::string text;                // a sentence or two
-  std::vector<std::string> ranks;  // the state of each rank, a line each
+  std::vector<std::string> ranks;  // a line for each rank, with its state
 };
 Verdict find_cause(const std::vector<Recording>& job);
 

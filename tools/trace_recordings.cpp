@@ -19,7 +19,7 @@ void keep(void* to, const char* json, size_t bytes) {
   static_cast<std::string*>(to)->assign(json, bytes);
 }
 
-// The library has checked the file: its JSON has the form that it promises.
+// The library has checked the file, so its JSON has the form that it promises.
 Recording parse(const std::string& text, const std::string& file) {
   const Json json = Json::parse(text);
   Recording made;

@@ -11,19 +11,19 @@ namespace fsccl::trace {
 struct Event {
   int64_t at_ns = 0;  // since 1970
   // "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive", "waits",
-  // "goes_on"; others are a newer library's
+  // "goes_on"; a newer library may write others
   std::string kind;
   int communicator = 0;
   int peer = -1;
   uint64_t sequence = 0;
-  std::string operation;  // empty: none
+  std::string operation;  // empty if there is none
   uint64_t count = 0;
   std::string dtype;
-  int64_t silent_ms = 0;  // "suspect", "alive"
+  int64_t silent_ms = 0;  // in "suspect" and "alive"
   bool stopped = false;
-  // "waits", and "blocked" where that is not to signal: what the peer has to do
+  // in "waits", and in "blocked" unless the peer has to signal: what the peer has to do
   std::string duty;
-  uint64_t freed_by = 0;  // "blocked": the operation that frees the slot; 0: none is known
+  uint64_t freed_by = 0;  // in "blocked": the operation that frees the slot, or 0
 };
 
 struct RecordedCommunicator {
@@ -40,15 +40,16 @@ struct Recording {
   int64_t last_look_ns = 0;
   uint64_t overwritten = 0;
   std::map<int, RecordedCommunicator> communicators;  // by the number that events name
-  std::vector<Event> events;                          // in order
+  std::vector<Event> events;                          // in the order of time
 };
 
-// Reads a folder's *.ring files, by rank. If there are several jobs, the one that was active last
-// is read; `other_jobs` counts the others. An error is a text, and then nothing is returned.
+// Reads the *.ring files of a folder, sorted by rank. If there are several jobs, the one that was
+// active last is returned, and `other_jobs` counts the others. On failure nothing is returned, and
+// *error says why.
 std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs,
                                        std::string* error);
 
-// "all_gather of 16 float32 (operation 12)"
+// Describes an operation as in "all_gather of 16 float32 (operation 12)".
 std::string describe(const Event& event);
 
 }  // namespace fsccl::trace

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Each call that makes a descriptor stands in make_fd() (src/base/fd.h), so that no descriptor of
-the library gets the number of a standard stream that the program has closed; and each call that
-makes a file larger stands where a limit of file sizes is an error and no signal
-(src/base/write_file.h). Streams of the standard library, which do neither, are not used for files.
+"""Checks calls that make descriptors and calls that make files larger.
+
+Each call that makes a descriptor stands in make_fd() (src/base/fd.h), so that no descriptor of the
+library gets the number of a standard stream that the program has closed. Each call that makes a
+file larger stands where a limit of file sizes causes an error and no signal
+(src/base/write_file.h). Files are not opened as streams of the standard library, which do neither.
 """
 
 import re
@@ -23,7 +25,7 @@ GROWS = re.compile(
 )
 STREAM = re.compile(r'\bstd::(i|o|)fstream\b')
 RECEIVES = re.compile(r'\bMSG_CMSG_CLOEXEC\b')
-# The places themselves, with what stands there.
+# The files that contain these places themselves.
 PLACES = {'src/base/fd.cpp', 'src/base/write_file.cpp', 'src/base/reserve_file.h'}
 COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 
@@ -37,7 +39,7 @@ def line_of(text, match):
 
 
 def guarded(text, position, guard, lines_before):
-    """Returns whether an object of the guard's type is made in the lines before."""
+    """Returns true if an object of the guard's type is made in the lines before."""
     return guard in '\n'.join(text[:position].split('\n')[-lines_before - 1 :])
 
 
@@ -45,7 +47,7 @@ def problems_of(name, text):
     for match in CALL.finditer(text):
         before = text[
             text.rfind(';', 0, match.start()) + 1 : match.start()
-        ]  # the lines of the same statement, a lambda's head included
+        ]  # the beginning of the statement, with the head of a lambda
         own = (
             match[1] == 'open'
             and not match[0].startswith('::')

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""The documents agree with the tree: links lead somewhere, files that are
-named are there, README.md shows the example as it is in
-examples/hello.c, docs/README.md and docs/api/README.md list every page, and docs/site has each page
-and each public header in its navigation. (docs/env.md has a check of its own,
-tools/check_env_docs.sh.)
+"""Checks that the documents agree with the tree: links lead somewhere, files that are named exist,
+README.md shows the example as it is in examples/hello.c, docs/README.md and docs/api/README.md list
+every page, and the navigation of docs/site has each page and each public header.
+(tools/check_env_docs.sh checks docs/env.md.)
 """
 
 import re
@@ -11,7 +10,8 @@ import re
 import harness
 
 LINK = re.compile(r'\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)')
-# A file of the tree between backticks; a name in capitals, as in NAME.cpp, is a placeholder.
+# Matches a file of the tree between backticks. A name in capitals, as in NAME.cpp, is a
+# placeholder.
 PATH = re.compile(
     r'`((?:src|include|transports|allocators|tests|tools|perf|bindings|examples|docs)/[a-z0-9_./]+\.[a-z]+)`'
 )

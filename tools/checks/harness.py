@@ -1,8 +1,8 @@
-"""The frame of the checks of the source tree. A check is a function from a root folder to a list of
-problems.
+"""The frame of the checks of the source tree. A check is a function that takes a root folder and
+returns a list of problems.
 
-main() runs it over the tree, or, with --self-test, over small trees that are wrong in one way each:
-a check that cannot fail is worthless.
+main() runs it over the tree or, with --self-test, over small trees, each of which is wrong in one
+way, because a check that cannot fail is worthless.
 """
 
 import pathlib
@@ -23,8 +23,8 @@ CODE_FOLDERS = (
 
 
 def source_files(root, suffixes, folders=CODE_FOLDERS):
-    """The files below the named folders that end in one of the suffixes, sorted; build trees and
-    caches left out."""
+    """Yields the files below the named folders that end in one of the suffixes, sorted, without
+    those of build trees and caches."""
     for folder in folders:
         for path in sorted((root / folder).rglob('*')):
             left_out = {'__pycache__', 'build'}.intersection(path.relative_to(root).parts)
@@ -33,8 +33,8 @@ def source_files(root, suffixes, folders=CODE_FOLDERS):
 
 
 def run_self_test(check, samples):
-    """samples: (name, {path: text}, text that a problem must contain, or None where the tree is
-    right)."""
+    """Returns what the check judges wrongly. A sample is (name, {path: text}, text that a problem
+    must contain, or None if the tree is right)."""
     failures = []
     for name, files, expected in samples:
         with tempfile.TemporaryDirectory() as folder:

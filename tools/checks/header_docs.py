@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every public symbol of include/fsccl is documented.
+"""Checks that every public symbol of include/fsccl is documented.
 
 A comment directly above a declaration documents it and those that follow without a blank line (a
 group). A type may instead have comments on its members.
@@ -9,8 +9,8 @@ import re
 
 import harness
 
-# One comment; or one declaration, with the comment behind it: a type with its members, or anything
-# up to a semicolon.
+# Matches one comment, or one declaration with the comment behind it. A declaration is a type with
+# its members, or anything up to a semicolon.
 STATEMENT = re.compile(
     r'(/\*.*?\*/)|#define[^\n]*(?:\\\n[^\n]*)*|'
     r'((?:typedef (?:struct|enum)[^{;]*\{.*?\}[^;]*;|[^;{}#/]+;)[ \t]*(?:/\*.*?\*/)?)',
@@ -22,7 +22,7 @@ COMMENT = re.compile(r'/\*.*?\*/', re.S)
 
 
 def paragraphs(text):
-    """Runs of lines without a blank line outside comments, as (first line, text)."""
+    """Yields (first line, text) of runs of lines without a blank line outside comments."""
     marked = COMMENT.sub(lambda match: match[0].replace('\n\n', '\n \n'), text)
     line = 1
     for part in re.split(r'\n\n', marked):
@@ -31,8 +31,8 @@ def paragraphs(text):
 
 
 def statements(paragraph):
-    """The declarations of a paragraph: (offset, text, has a comment directly above, has one inside
-    or behind)."""
+    """Yields the declarations of a paragraph: (offset, text, has a comment directly above, has one
+    inside or behind)."""
     above = False
     for match in STATEMENT.finditer(paragraph):
         if match[1]:

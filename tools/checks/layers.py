@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Each #include obeys the order of the layers (src/README.md): a folder includes itself and lower
-ones only.
+"""Checks that each #include obeys the order of the layers (src/README.md): a folder includes only
+itself and lower ones.
 
-Transports and allocators see little of the library, and whatever is not part of it (examples, perf,
-most tests) sees the public headers alone.
+Transports and allocators see little of the library. Whatever is not part of it (examples, perf,
+most tests) sees only the public headers.
 """
 
 import re
@@ -58,21 +58,21 @@ INSIDERS = (
     'perf/pool',
     'perf/race',
 )
-# Several processes meet before there is a communicator: what joins them is tested below the public
-# header. A stand-in's own test calls it as the library does.
+# In tests/multi several processes meet before there is a communicator, so what joins them is tested
+# below the public header. The test of a stand-in calls it as the library does.
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}, 'tests/stand_in': {'src/base', 'src/cuda'}}
-# The frame of the programs and their files of output (base/program.h).
+# Programs share a frame and the way to write output files (base/program.h).
 PROGRAMS = {'tools': {'src/base'}, 'perf': {'src/base'}}
 OUTSIDE = ('examples', 'tests', 'perf', 'tools', 'bindings')
-# First parts of the names of our headers; others in quotes are a library's (Highway wants it so),
-# or beside the file.
+# First parts of the names of our own headers. Other names in quotes are those of a library (as
+# Highway requires) or of files beside the including one.
 OURS = {'..', '.', 'fsccl', 'src', *OUTSIDE, *(name.split('/')[-1] for name in ORDER)}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
 def folder_of(path):
-    """The layer, or the outside folder, that a path relative to the root belongs to; None for
-    anything else."""
+    """Returns the layer, or the outside folder, to which a path relative to the root belongs, or
+    None."""
     text = path.as_posix()
     for name in [*ORDER, PUBLIC, *OUTSIDE]:
         if text.startswith(name + '/'):
@@ -81,7 +81,8 @@ def folder_of(path):
 
 
 def resolve(root, path, name, quoted):
-    """The project's file that an include means, relative to the root; None for a system header."""
+    """Returns the project's file that an include means, relative to the root, or None for a system
+    header."""
     places = [root, root / 'include', root / 'src']
     if quoted:
         places.insert(0, path.parent)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""A type has one definition: no two files of the library define a class, struct, union or enum of
-the same name in the same namespace, unless that has no name.
+"""Checks that each type has one definition: no two files of the library define a class, struct,
+union or enum of the same name in the same namespace, unless the namespace has no name.
 
-Two of one name are one to the linker ([basic.def.odr]): of the functions that the compiler makes
-for them, such as destructors, it keeps those of either. Where they are inlined that is not seen,
-and the stack is overwritten where they are not.
+The linker takes two types of one name for one ([basic.def.odr]). It keeps the functions that the
+compiler makes, such as destructors, for only one of the types. That goes unnoticed where they are
+inlined, but elsewhere the stack is overwritten.
 """
 
 import re
 
 import harness
 
-# Types of tests, tools and examples are in programs of their own.
+# The types of tests, tools and examples are in other programs.
 FOLDERS = ('src', 'transports', 'allocators')
 OPENS = re.compile(r'^(?:inline )?namespace(?: ([\w:]+))? \{$')
 CLOSES = re.compile(r'^\}  // namespace')
@@ -21,7 +21,7 @@ DEFINES = re.compile(
 
 
 def definitions(text):
-    """Names, with their namespaces, and lines."""
+    """Yields the names with their namespaces, and their lines."""
     spaces = []
     for number, line in enumerate(text.splitlines(), 1):
         if match := OPENS.match(line):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Memory orders: a release or an acquire is half of a pair, and a comment says which other half it
-has: "This store pairs with the load in find()." The comment stands on the line or at most 8 lines
-above it, so that one comment may speak for stores that follow each other.
+"""Checks memory orders: a release or an acquire is half of a pair, and a comment says which other
+half it has: "This store pairs with the load in find()." The comment stands on the line or at most 8
+lines above it, so that one comment may speak for stores that follow each other.
 """
 
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""include/fsccl/fsccl.h stays what a training framework needs: few functions, few lines, short
-comments, and no other header of the project. Details stand in docs/api.
+"""Checks that include/fsccl/fsccl.h stays what a training framework needs: few functions, few
+lines, short comments, and no other header of the project. Details are in docs/api.
 """
 
 import re
@@ -10,7 +10,8 @@ import harness
 HEADER = 'include/fsccl/fsccl.h'
 MOST_FUNCTIONS, MOST_LINES, MOST_COMMENT_LINES = 60, 350, 15
 COMMENT = re.compile(r'/\*.*?\*/', re.S)
-# Returns the text directly above a function, back to the declaration or the blank line before it.
+# Matches a function with the comments directly above it, back to the declaration or the blank line
+# before them.
 FUNCTION = re.compile(
     r'((?:^[ \t]*/\*(?:[^*]|\*(?!/))*\*/\n)*)^FSCCL_API\b[^;]*?\b(fsccl_\w+)\s*\(', re.M
 )

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sizes and form: files of at most 450 lines (700 outside of the library; the public header and
-what is generated from it are excepted), functions of at most 70 (90), 100 columns (132 in scripts,
-whose strings and commands do not break), no tabs, a first comment that says what the file is, and
-no fences. Files above 300 lines are named, without failing.
+"""Checks sizes and form: files have at most 450 lines (700 outside of the library; the public
+header and what is generated from it are excepted), functions at most 70 (90), lines at most 100
+columns (132 in scripts, whose strings and commands do not break); there are no tabs and no fences,
+and a first comment says what the file is. Files above 300 lines are named, but do not fail.
 """
 
 import re
@@ -14,9 +14,10 @@ MAX_OTHER_FUNCTION = 90
 MAX_COLUMNS, MAX_SCRIPT_COLUMNS = 100, 132
 LIBRARY = ('src/', 'transports/', 'allocators/', 'include/', 'bindings/')
 C_SUFFIXES = {'.h', '.c', '.cpp', '.inc', '.def'}
-# The public header, and its declarations for Python, which are generated.
+# The public header, and its generated declarations for Python.
 LONG_FILES_ALLOWED = {'include/fsccl/fsccl.h', 'bindings/torch/fsccl_torch/_header.py'}
-# Comments and literals, blanked so that braces in them do not count.
+# Matches comments, literals and lines of the preprocessor, which are blanked so that their braces
+# do not count.
 SKIPPED = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|'
     r'^[ \t]*#(?:\\\n|[^\n])*',
@@ -32,8 +33,8 @@ def blank(match):
 
 
 def functions(text):
-    """(first line, lines) of each function: an outermost brace block after a parameter list, in
-    namespaces and types."""
+    """Yields (first line, number of lines) of each function, that is, of an outermost brace block
+    after a parameter list, in namespaces and types."""
     text = SKIPPED.sub(blank, text)
     open_blocks = []  # (is a function, line where its declaration begins)
     start = 0
@@ -61,8 +62,8 @@ def head_comment(path, lines):
             and lines
             and lines[0].endswith(f'/{path.stem.removesuffix("_test")}.h"')
         ):
-            return True  # the header of its subject says what it is
-        header = path.with_suffix('.h')  # an include of x.h need not be repeated in x.cpp
+            return True  # the header of the tested code says what the test is about
+        header = path.with_suffix('.h')  # x.cpp need not repeat the head of x.h
         return (
             path.suffix != '.h'
             and header.is_file()
@@ -98,7 +99,7 @@ def check_file(root, path):
             yield f'{name}:{number}: blanks at the end of the line'
         if FENCE.search(line) and name != 'tools/checks/style.py':
             yield f'{name}:{number}: a fence: the thread sanitizer does not know it, and its build fails'
-    if path.suffix in C_SUFFIXES - {'.def'}:  # tables, without functions
+    if path.suffix in C_SUFFIXES - {'.def'}:  # files of tables have no functions
         for first, count in functions('\n'.join(lines)):
             if count > most_in_function:
                 yield (

@@ -17,8 +17,8 @@ def declared_functions(text):
 
 
 def exported_symbols(nm_output):
-    """Names of `nm -D --defined-only`, without versions; the version nodes themselves (absolute
-    symbols) left out."""
+    """Returns the names that `nm -D --defined-only` prints, without versions and without the
+    version nodes themselves, which are absolute symbols."""
     rows = [line.split() for line in nm_output.splitlines()]
     return {row[-1].split('@')[0] for row in rows if len(row) >= 3 and row[-2] != 'A'}
 

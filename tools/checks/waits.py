@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Waiting: whatever blocks in the library goes through wait_until() or wait_unless() of
+"""Checks that whatever blocks in the library goes through wait_until() or wait_unless() of
 base/wait.h, which take a deadline and a reason to end early. A call that sleeps, yields or polls
-elsewhere is refused, but for the files below, each with its reason.
+elsewhere is refused, except in the files below, each of which has its reason.
 """
 
 import re

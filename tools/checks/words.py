@@ -28,7 +28,7 @@ RULES = [
         'a number of a tracker: say what it is about',
     ),
     (re.compile(r'\bprototype\b', re.I), 'text describes what is, not what was tried'),
-    # Words with which docs/glossary.md has done away.
+    # Words that docs/glossary.md has replaced.
     (re.compile(r'registrar', re.I), 'ranks register at the rendezvous'),
     (re.compile(r'\bdeparted\b', re.I), 'a lost rank is dead or has left'),
     (re.compile(r'\b[Rr]ooms\b'), 'a folder is a folder, and room is space'),
@@ -56,14 +56,15 @@ FRAGMENT = re.compile(
     |\bwhom\b""",
     re.X,
 )
-# A clause that says when or where, and no comma before a sentence that would say what happens then.
+# Matches a clause that says when or where, without a comma and a sentence that would say what
+# happens then.
 SUBORDINATE = 'Where|When|As|While|Until|Unless|Because|Though|Although|Since|Which'
 CLAUSE = re.compile(
     rf"""(?:^|[.!?]['")]*\s+)(?:{SUBORDINATE})\b[^.?!,]*(?:[.?!](?=['")]*(?:\s|$))|$)"""
 )
-# A sentence of a document with its end, which must be a question.
+# Matches a sentence of a document with its end, which must be a question.
 OPENED = re.compile(rf"""(?:^|[.!?:]['")*]*\s+)(?:{OPENERS})\b[^.?!]*[.?!]?""")
-MARKS = {'//': ('//', '"'), '#': ('#', '"\'')}  # with the quotes that surround texts
+MARKS = {'//': ('//', '"'), '#': ('#', '"\'')}  # signs of comments, quotes of texts
 BLOCK = re.compile(r'/\*(.*?)\*/', re.S)
 TEXT = {'.md', '.py', '.sh', '.build', '.txt', '.json'}
 CODE = {'.h', '.hpp', '.c', '.cpp', '.cu', '.inc', '.def', '.map'}
@@ -73,7 +74,8 @@ def line_comments(lines, mark):
     """Yields (number of the first line, text) for each comment that begins with `mark`."""
     sign, quotes = MARKS[mark]
     whole = re.compile(rf'^\s*{sign} ?(.*)$')
-    # A comment behind code. A mark inside a text is none: the quotes before it are not even.
+    # Matches a comment behind code. A sign inside a text begins no comment: the number of quotes
+    # before it is odd.
     trailing = re.compile(rf'^(.*\S)\s+{sign} (.*)$')
     block, begin = [], 0
     for number, line in enumerate([*lines, ''], 1):
@@ -91,14 +93,15 @@ def line_comments(lines, mark):
 
 
 def block_comments(text):
-    """Yields the same for each comment of C between its two marks."""
+    """Yields the same as line_comments() for each comment of C between its two marks."""
     for match in BLOCK.finditer(text):
         lines = [re.sub(r'^\s*\*? ?', '', line) for line in match[1].split('\n')]
         yield text.count('\n', 0, match.start()) + 1, ' '.join(lines).strip()
 
 
 def docstrings(text):
-    """Yields the same for each description of a module, class or function of Python."""
+    """Yields the same as line_comments() for each description of a module, class or function of
+    Python."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if said := ast.get_docstring(node):
@@ -116,8 +119,8 @@ def comments(path, text):
 
 
 def said_in(text):
-    """Yields (number of the first line, text) for each paragraph and entry of a document. Headings,
-    tables and code are none."""
+    """Yields (number of the first line, text) for each paragraph and list entry of a document,
+    without headings, tables and code."""
     text = re.sub(r'^( *)```.*?^\1```', lambda m: '\n' * m[0].count('\n'), text, flags=re.M | re.S)
     block, begin = [], 0
     for number, line in enumerate([*text.split('\n'), ''], 1):
@@ -156,11 +159,11 @@ def check(root):
         if path.is_file()
     ]
     for path in files:
-        if path == pathlib.Path(__file__).resolve():  # it holds the words itself
+        if path == pathlib.Path(__file__).resolve():  # this file contains the words
             continue
         own = (
             path.suffix in CODE and path.relative_to(root).parts[0] != 'tests'
-        )  # a test may trust what it gives itself
+        )  # a test may trust its own input
         rules = RULES + (C_RULES if own else [])
         name = path.relative_to(root).as_posix()
         text = path.read_text(encoding='utf-8')

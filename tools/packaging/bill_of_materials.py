@@ -13,8 +13,8 @@ import sys
 import uuid
 from pathlib import Path
 
-# name of the dependency in meson.build: licence, how the library takes it. A dependency that is not
-# here is an error: write it in.
+# Each dependency, by its name in meson.build, with its licence and how the library takes it. A
+# dependency that is not here is an error; add it.
 KNOWN = {
     'fmt': ('MIT', 'linked'),
     'libsodium': ('ISC', 'linked'),

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion of a program's subcommands, options and their values in bash, zsh and fish. Each
-function is given the program's name, its Help and those of its subcommands by name
+"""Writes the completion of a program's subcommands, options and their values for bash, zsh and
+fish. A function gets the name of the program, its Help, and the Help of each subcommand by name
 (program_docs.py), and returns the text of the shell's file."""
 
 
 def value_cases(command, text):
-    """Lines of a case over command and option: what completes the option's value."""
+    """Returns lines of a case over command and option, each of which completes the value of an
+    option."""
     lines = []
     for entry in text.sections.get('Options', []):
         for name in entry.names if entry.takes_a_value else []:
@@ -56,14 +57,14 @@ def bash(name, top, commands):
 
 
 def zsh_quoted(text):
-    """Inside single quotes, in the text of a specification of _arguments."""
+    """Escapes a text for single quotes in a specification of _arguments."""
     for sign in '\\[]:':
         text = text.replace(sign, '\\' + sign)
     return text.replace("'", "'\\''")
 
 
 def zsh_arguments(text):
-    """The specifications of a program's, or a subcommand's, options for _arguments."""
+    """Returns the specifications for _arguments of the options of a program or a subcommand."""
     lines = []
     for entry in text.sections.get('Options', []):
         if not entry.takes_a_value:

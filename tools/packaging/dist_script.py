@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run by `meson dist` before it packs the sources: adds the bill of materials, and gives every file
-one time and the same rights, so that the archive of a commit is the same wherever it is packed. The
-time is that of the commit, or SOURCE_DATE_EPOCH.
+"""`meson dist` runs this before it packs the sources. The script adds the bill of materials, and
+gives every file the same time and the same rights, so that the archive of a commit is the same
+wherever it is packed. The time is SOURCE_DATE_EPOCH, or else that of the commit.
 """
 
 import os

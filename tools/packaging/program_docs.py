@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import completions
 
-COLUMN = 30  # where descriptions begin
+COLUMN = 30  # the column in which descriptions begin
 
 
 class Entry(NamedTuple):
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
     @property
     def words(self):
-        """The words that a value may be."""
+        """The words that are accepted as the value."""
         found = re.search(r'\{([^{}]*)\}', self.value)
         return found[1].split(',') if found else []
 
@@ -58,7 +58,8 @@ def ask(*command):
 
 
 def entries(lines):
-    """A name that is too long for its column has its description in the lines below."""
+    """Returns the entries of a section. If a name is too long for its column, its description is in
+    the lines below."""
     found, margin = [], ' ' * COLUMN
     for at, line in enumerate(lines):
         if line.startswith(margin):
