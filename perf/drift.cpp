@@ -19,8 +19,8 @@ uint64_t mixed(uint64_t x) {
 float uniform(uint64_t bits) { return static_cast<float>(bits & 0xffff) / 32767.5f - 1.0f; }
 
 float drifted(uint64_t element, uint32_t stream, uint32_t generation) {
-  constexpr float kSpread = 0.02f * 0.866f,
-                  kStep = 5e-5f;  // four uniform numbers have a sum with a deviation of 1.155
+  // The sum of four of these uniform numbers has a standard deviation of 1.155.
+  constexpr float kSpread = 0.02f * 0.866f, kStep = 5e-5f;
   const uint64_t own = mixed(element * 0x9e3779b97f4a7c15ull + stream);
   const float value = uniform(own) + uniform(own >> 16) + uniform(own >> 32) + uniform(own >> 48);
   return kSpread * value + kStep * uniform(mixed(own + generation * 0xd1b54a32d192ed03ull));
