@@ -9,18 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-EXAMPLE = Path(__file__).resolve().parents[2] / 'examples/torch/fsdp2_train.py'
+HERE = Path(__file__).resolve().parent
+EXAMPLE = HERE.parents[1] / 'examples/torch/fsdp2_train.py'
 
 
 def losses(*arguments, ranks=2, reference=False):
     environment = {name: value for name, value in os.environ.items() if name != 'PYTEST_ADDOPTS'}
+    sums = reference and torch.__version__.startswith('2.7.')
     command = [
         sys.executable,
         '-m',
         'torch.distributed.run',
         '--standalone',
         f'--nproc-per-node={ranks}',
+        *([HERE / 'systems/averaging_gloo.py'] if sums else []),
         EXAMPLE,
         '--steps=8',
         '--width=32',

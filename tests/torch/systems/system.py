@@ -10,6 +10,7 @@ data, they agree closely.
 """
 
 import datetime
+import inspect
 import multiprocessing
 import os
 import socket
@@ -116,22 +117,23 @@ def result(model, losses):
     }
 
 
-def _average_over_gloo():
+def average_over_gloo():
     """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks for: it sums in place of averaging,
     or refuses. Here it averages."""
 
     def averaging(stock):
-        def call(*tensors, op=dist.ReduceOp.SUM, group=None, async_op=False, **named):
-            average = op == dist.ReduceOp.AVG
-            work = stock(
-                *tensors,
-                op=dist.ReduceOp.SUM if average else op,
-                group=group,
-                async_op=async_op and not average,
-                **named,
-            )
+        signature = inspect.signature(stock)
+
+        def call(*given, **named):
+            bound = signature.bind(*given, **named)
+            bound.apply_defaults()
+            call = bound.arguments
+            average = call['op'] == dist.ReduceOp.AVG
             if average:
-                [*tensors, *named.values()][0].div_(dist.get_world_size(group))
+                call.update(op=dist.ReduceOp.SUM, async_op=False)
+            work = stock(*bound.args, **bound.kwargs)
+            if average:  # the first argument has the result
+                bound.args[0].div_(dist.get_world_size(call['group']))
             return work
 
         return call
@@ -182,7 +184,7 @@ def _rank_main(system, backend, rank, ranks, folder, own_group, port):
                 timeout=datetime.timedelta(seconds=60),
             )
             if backend == 'gloo' and torch.__version__.startswith('2.7.'):
-                _average_over_gloo()
+                average_over_gloo()
             found = system(rank, ranks)
             assert dist.get_backend() == backend
             if backend == 'gloo' and torch.__version__.startswith('2.7.'):
