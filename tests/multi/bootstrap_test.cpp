@@ -98,14 +98,15 @@ int wait_for_loss(const Child& child) {
   const Status status = joined.value()->barrier(own_deadline());
   if (status.ok()) return 13;
   std::printf("barrier: %d %s\n", status.code(), status.text().c_str());
-  for (;;) pause();  // until the test kills it: its own end must not be what the others see first
+  for (;;) pause();  // the test kills this rank; the others must not see it end before that
 }
 
 // -------------------------------------------------------------------------------------------------
 // helpers
 
 // Gives each test its own name for the job, so that its processes do not meet those of another
-// test. The port lies below those that systems give to connections; ranks meet at the next one.
+// test. The port lies below those that systems give to connections. Ranks meet at the port after
+// it, so ports are two apart.
 std::string unique_port() {
   static int next = 0;
   return std::to_string(22000 + (getpid() * 16 + next++) % 5000 * 2);
@@ -265,7 +266,7 @@ TEST(Environment, RanksMayNameTheHostOfRankZeroDifferently) {
   const auto count = static_cast<int>(names.size());
   ASSERT_GE(count, 4);
   for (const bool insecure : {false, true}) {
-    // Each of them is rank 0's value in one turn.
+    // Each name is rank 0's MASTER_ADDR in one turn.
     for (int turn = 0; turn < count; turn += insecure ? 2 : 1) {
       const std::string port = unique_port();
       Processes processes;
@@ -292,8 +293,8 @@ TEST(Environment, JobsWithOtherPortsDoNotMix) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// A rank that takes the others for ranks of other hosts does not join without a secret, and they
-// need not wait for it.
+// A rank that takes the others for ranks of other hosts does not join without a secret, and the
+// others need not wait for it.
 TEST(Environment, AWrongLocalWorldSizeIsNamed) {
   for (const int wrong : {0, 2}) {
     const std::string port = unique_port();
@@ -393,7 +394,7 @@ TEST(Deaths, ARankThatNeverComesIsNamed) {
     EXPECT_THAT(processes.output(rank), HasSubstr("missing: 4")) << processes.report();
 }
 
-// Another program listens at the port of the job.
+// Another program listens at the port of the job, and answers with bytes of another protocol.
 TEST(Environment, AStrangerWhereTheRanksMeetIsNamed) {
   const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};

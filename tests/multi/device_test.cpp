@@ -98,8 +98,8 @@ int survive(const Child& child) {
   for (;;) pause();
 }
 
-// Stays in the middle of a gather for ever, as the others see it, because its stream does not get
-// there.
+// Never carries out its part of a gather, because its stream waits for ever before it. To the other
+// ranks it looks stuck in the gather.
 int stuck(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
@@ -142,8 +142,8 @@ int train(const Child& child) {
   return end(world);
 }
 
-// Sums over all ranks, then once more, before which rank 1 is killed, and then over the ranks that
-// are left, whose units gather as well.
+// Sums over all ranks. Then rank 1 is killed, and the next sum over all ranks must fail. The
+// survivors shrink the communicator, sum over it, and gather units on it.
 int shrink(const Child& child) {
   World before, after;
   if (begin(child, 1, &before)) return 1;
@@ -167,7 +167,7 @@ int shrink(const Child& child) {
     sleep_for_ever(nullptr);
   }
   std::puts("enqueued");
-  fsccl_status_t status = start(before.comm);  // by NCCL it does not wait
+  fsccl_status_t status = start(before.comm);  // with NCCL the call does not wait for rank 1
   if (status == FSCCL_OK) {
     before.gpu->synchronize(before.stream);
     status = start(before.comm);
@@ -315,7 +315,8 @@ TEST_P(DeviceProcesses, Train) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// Ranks of different hosts do not reach each other's slots, so units go by what moves collectives.
+// Ranks of different hosts do not reach each other's slots, so their units gather and reduce with
+// the transport of collectives, which is the parameter of these tests.
 class DeviceHosts : public DeviceProcesses {
  protected:
   void SetUp() override {
@@ -361,8 +362,9 @@ TEST_P(DeviceHosts, Train) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// The test does not ask for NCCL by name. Shard ranks that share a GPU on a host move bytes peer to
-// peer, and NCCL refuses two ranks on one GPU.
+// For NCCL the test leaves the choice of a transport to the library: if it asked for NCCL by name,
+// shard ranks that share a GPU would fail, because NCCL refuses two ranks on one GPU. The library
+// lets them move bytes peer to peer.
 TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
   Processes processes;
   const bool by_nccl = std::string(GetParam()) == "nccl";

@@ -168,7 +168,7 @@ int backward(const Child& self) {
              : 0;
 }
 
-// Forks after joining: the child is refused, the parent goes on.
+// Forks after joining. The library refuses the child's calls, and the parent goes on.
 int forker(const Child&) {
   fsccl_comm_t comm = join();
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
@@ -204,7 +204,7 @@ int threadless(const Child&) {
   getrlimit(RLIMIT_NPROC, &before);
   const rlimit none = {1, before.rlim_max};
   if (setrlimit(RLIMIT_NPROC, &none) != 0 || (getuid() == 0 && setuid(54321) != 0)) return 4;
-  prctl(PR_SET_DUMPABLE, 1);  // as before: who looks for leaks at the end wants it
+  prctl(PR_SET_DUMPABLE, 1);  // setuid() cleared it, and a leak checker needs it at the end
   fsccl_comm_t comm = nullptr;
   tell("create", fsccl_comm_create(&config, &comm));
   if (comm) return 5;
@@ -242,7 +242,8 @@ TEST(Failures, AKilledRankIsNamed) {
   }
 }
 
-// The rank's connections do not end, and its silence alone would be noticed late.
+// A child of the killed rank keeps the rank's connections open, and the rank's silence alone would
+// be noticed late. The neighbours see that its thread has ended.
 TEST(Failures, AKilledRankIsKnownBeforeItsConnectionsEnd) {
   const long none = syscall(SYS_pidfd_open, gettid(), O_EXCL);  // PIDFD_THREAD
   if (none < 0) GTEST_SKIP() << "the end of a thread can be seen from Linux 6.9 on";
@@ -253,7 +254,7 @@ TEST(Failures, AKilledRankIsKnownBeforeItsConnectionsEnd) {
                     with(job(rank, 2, 20400), {{"FSCCL_SUSPECT_MS", "100000"}}));
   for (int rank = 0; rank < 2; rank++)
     ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
-  poll(nullptr, 0, 300);  // a few heartbeats: neighbours know each other's threads then
+  poll(nullptr, 0, 300);  // after a few heartbeats neighbours know each other's threads
   processes.kill(1, SIGKILL);
   const bool known = processes.wait_for_output(0, "peer 1", 5'000);
   const std::string& told = processes.output(1);

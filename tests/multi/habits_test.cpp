@@ -67,8 +67,8 @@ void close_streams() {
     if (number_of("CLOSED") & (1 << fd)) close(fd);
 }
 
-// Returns true if nothing can be written to the closed streams: a stream is closed, or a
-// placeholder lies there while a thread of the library makes a descriptor.
+// Returns true if nothing can be written to the closed streams. The number of a closed stream is
+// free, or a placeholder has it while a thread of the library makes a descriptor.
 bool streams_as_before() {
   for (int fd = 0; fd < 3; fd++) {
     const int flags = fcntl(fd, F_GETFL);
@@ -134,7 +134,8 @@ int runs_without_streams(const Child& self) {
     if (!streams_as_before()) return 7;
   }
   if (fsccl_barrier(comm, nullptr, nullptr) < 0 || fsccl_comm_destroy(comm) < 0) return 8;
-  // If no other library keeps them open, the numbers are free again.
+  // The numbers of the closed streams are free again, unless another library has taken them: UCX
+  // does.
   for (int fd = 0; fd < 3 && std::string(std::getenv("FSCCL_TRANSPORT")) != "ucx"; fd++)
     if ((number_of("CLOSED") & (1 << fd)) && fcntl(fd, F_GETFD) >= 0) return 9;
   return 0;
@@ -220,7 +221,8 @@ TEST(FileSizeLimit, OverUcx) {
 
 // ---- the end of main()
 
-// main() ends as a thread does once the job runs, while a thread of the program may go on.
+// Ends main() as a thread ends, by pthread_exit(), once the job runs. A thread of the program may
+// go on.
 int ends_main(const Child&) {
   fsccl_comm_t comm = join();
   if (!comm || !good("barrier", fsccl_barrier(comm, nullptr, nullptr))) return 2;
@@ -259,7 +261,7 @@ TEST(EndOfMain, ASignalEndsIt) {
     ASSERT_TRUE(processes.wait_for_output(0, "main over", kLimitMs));
     processes.kill(0, SIGTERM);
     processes.finish(kLimitMs);
-    // If it has no thread left, the process may have ended by itself a moment before.
+    // A process without a thread of its own left may have ended by itself before the signal came.
     EXPECT_THAT(processes.exit_code(0),
                 ::testing::AnyOf(128 + SIGTERM, *thread_ms == '0' ? 0 : 128 + SIGTERM))
         << processes.report();

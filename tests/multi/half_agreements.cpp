@@ -1,4 +1,4 @@
-// Calls in which ranks agree in several steps.
+// The calls of half_call_test.cpp in which ranks agree in several steps.
 #include <fsccl/insight.h>
 #include <fsccl/publish.h>
 #include <fsccl/redistribute.h>
@@ -10,7 +10,7 @@
 namespace fsccl::testing {
 namespace {
 
-// Makes a handle from a communicator.
+// Returns a call that makes a handle from a communicator.
 template <class Handle>
 Maker creation(fsccl_status_t (*create)(fsccl_comm_t, Handle*), fsccl_status_t (*destroy)(Handle)) {
   return [=](const Child&, fsccl_comm_t world) {

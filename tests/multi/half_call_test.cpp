@@ -1,8 +1,8 @@
-// Calls that submit several operations, and calls in which ranks agree in several steps, on a rank
-// that finds no memory in the middle of them: an allocation of the calling thread fails, each time
-// another one. If nothing was submitted before, the call can be made again. If something was, the
-// other ranks would wait for the rest: then they read the error of that rank at once, and none
-// waits for its deadline.
+// Tests calls that submit several operations, and calls in which ranks agree in several steps, when
+// one rank finds no memory in the middle of them. One allocation of the calling thread fails, a
+// different one in each run. If the call had submitted nothing by then, it can be made again. If it
+// had submitted something, the other ranks would wait for the rest. They get the error of that rank
+// at once instead, and none waits for its deadline.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ namespace {
 constexpr int kFaulty = 0;
 constexpr const char* kTimeoutMs = "20000";
 constexpr int64_t kSoonMs = 15'000, kLimitMs = 200'000;  // kSoonMs lies below the timeout
-// A first call has hundreds of allocations. The last ones all fail, and fewer of those before.
+// A first call makes hundreds of allocations, so not each of them fails in one run: the distance
+// between tested allocations grows by one for every kSparse allocations from the last.
 constexpr int kSparse = 4;
 
 struct Told {
@@ -60,12 +61,13 @@ Told told(fsccl_status_t status) {
   return {status, error.text};
 }
 
+// The effect of a call in which an allocation fails. kNoFault: the call succeeded nevertheless.
 // kAgain: nothing was submitted, and the call was made again. kRefused: all ranks agreed on an
 // error. kFailed: the communicator has failed.
 enum Outcome : int { kNoFault, kAgain, kRefused, kFailed };
 
 struct Faulty {
-  int allocations = 0;  // how many a call without a fault makes
+  int allocations = 0;  // the number that a call without a fault makes
   int number = 0;       // the number of the allocation that fails next; 0: none
   int times[4] = {};    // by Outcome
 
@@ -85,7 +87,7 @@ struct Faulty {
     times[outcome]++;
     return outcome;
   }
-  // Advances from the last allocation to the first, since the first are those of plans.
+  // Advances from the last allocation towards the first, because the first ones are those of plans.
   bool next() {
     number = number ? number - 1 - (allocations - number) / kSparse : allocations;
     return number > 0;

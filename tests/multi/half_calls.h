@@ -16,8 +16,8 @@ namespace fsccl::testing {
 constexpr int kRanks = 4;
 
 struct Call {
-  fsccl_comm_t comm = nullptr;   // that of the call, on which it may fail
-  std::function<void()> before;  // done without a fault
+  fsccl_comm_t comm = nullptr;   // the communicator of the call, which may fail with it
+  std::function<void()> before;  // preparations, in which no allocation fails
   std::function<fsccl_status_t()> run;
   std::function<void()> give_back;
 };
@@ -27,25 +27,26 @@ using NamedCalls = std::vector<std::pair<std::string, Maker>>;
 const NamedCalls& operations();  // calls that submit several operations
 const NamedCalls& agreements();  // calls in which ranks agree in several steps
 
-// Ends the process with a message, as a test does that goes no further.
+// Ends the process with `what` and the last error unless `good`.
 void must(bool good, const std::string& what);
 inline void must_do(fsccl_status_t status, const char* what) { must(status >= 0, what); }
 fsccl_comm_t part_of(fsccl_comm_t world, int color);
 
-// A unit on communicators and a pool of its own.
+// The properties of a MadeUnit: whether it has replicas, and its codecs.
 struct UnitCase {
   bool replicas = false;
   const fsccl_codec_t* gather = nullptr;
   const fsccl_codec_t* sums = nullptr;
 };
+// A unit on communicators and a pool of its own.
 class MadeUnit {
  public:
   static constexpr size_t kParams = 3;
   static std::vector<fsccl_param_t> params();
 
   MadeUnit(const UnitCase& c, const Child& self, fsccl_comm_t world);
-  fsccl_status_t create();  // also again, after an error
-  void destroy();           // all but comm()
+  fsccl_status_t create();  // can be called again after an error
+  void destroy();           // destroys everything but comm()
 
   fsccl_comm_t comm() const { return replicas_ ? replicas_ : shards_; }
   fsccl_pool_t pool() const { return pool_; }

@@ -1,4 +1,5 @@
-// Calls that submit several operations, and one that changes the history of slots.
+// The calls of half_call_test.cpp that submit several operations, and one that changes the history
+// of slots.
 #include <memory>
 
 #include "multi/half_calls.h"

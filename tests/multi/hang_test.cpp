@@ -141,8 +141,8 @@ class Hang : public ::testing::Test {
     return json.is_object() ? json : Json{{"cause", "unreadable"}};
   }
 
-  // Returns the first verdict for which `come` holds on a job that goes on, or after a time the
-  // last verdict.
+  // Asks for verdicts while the job goes on, and returns the first one for which `come` is true, or
+  // the last one when the time is over.
   template <typename Come>
   Json verdict_once(Come&& come) {
     const int64_t end = time(nullptr) + kLimitMs / 1000;
@@ -171,12 +171,13 @@ TEST_F(Hang, AKilledRank) {
   const Json found = verdict();
   EXPECT_EQ(found["cause"], "died") << found;
   EXPECT_EQ(found["guilty"], Json::array({2})) << found;
-  EXPECT_EQ(found["ranks"].size(), 4u);  // the dead one's recording is there, too
+  EXPECT_EQ(found["ranks"].size(), 4u);  // the recording of the dead rank is there, too
 }
 
 TEST_F(Hang, AWaitOutsideOfOperations) {
   start("holding", 20609);
-  // Before the job stands still, ranks wait for others, too, rank 0 among them.
+  // Before the job stands still, all ranks, also rank 0, wait for other ranks now and then. The
+  // verdict that counts is one in which all others wait for rank 0.
   const Json found = verdict_once([](const Json& json) {
     if (json["cause"] != "stuck") return false;
     for (size_t rank = 1; rank < kRanks; rank++)
@@ -237,7 +238,7 @@ TEST_F(Hang, ARankThatCallsSomethingElse) {
   EXPECT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
   const Json found = verdict();
   EXPECT_EQ(found["cause"], "disagree") << found;
-  // Rank 3 called this alone, while two others had made the other call.
+  // Rank 3 alone gathered this amount, so it must be among the guilty ranks.
   EXPECT_THAT(found["guilty"].get<std::vector<int>>(), ::testing::Contains(3)) << found;
   EXPECT_THAT(
       found["text"].get<std::string>(),

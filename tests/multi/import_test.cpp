@@ -70,8 +70,8 @@ int importer(const Child& self) {
              : 0;
 }
 
-// Is notified by descriptor and callback, without waiting in the library: first that an operation
-// is complete, then that a peer died.
+// Waits for notifications by descriptor and callback, and not in the library. The first ones say
+// that an operation is complete, and the next ones that a peer died.
 int listener(const Child&) {
   fsccl_comm_t comm = nullptr;
   if (tell("join", fsccl_comm_create(nullptr, &comm))) return 3;
@@ -94,7 +94,7 @@ int listener(const Child&) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 7;
 }
 
-// Enters the first operation alone.
+// Takes part in the first operation only.
 int victim(const Child&) {
   fsccl_comm_t comm = nullptr;
   if (tell("join", fsccl_comm_create(nullptr, &comm)) ||

@@ -88,7 +88,7 @@ struct Rank {
   void use_part(fsccl_comm_t part, int victim_there) {
     const Failed failed{fsccl_barrier(part, nullptr, nullptr), "fsccl_barrier of a part",
                         victim_there};
-    // the part is destroyed with the communicator that it was made of
+    // The part is destroyed with the communicator from which it was made.
     if (failed.status < 0 && victim_there >= 0) throw failed;
     must(fsccl_comm_destroy(part), "fsccl_comm_destroy");
   }
@@ -202,17 +202,18 @@ int rank_main(const Child& self) {
 struct Round {
   std::string phase;
   int ranks = 4, victim = 0;
-  bool hosts = false;  // three of them, uneven
+  bool hosts = false;  // ranks are on three hosts of different size
   int64_t delay_us = 0;
 };
 
-// A rank that dies before it has registered is unknown to all, and they notice it only at the
-// deadline of joining. So that deadline is short.
+// The survivors do not know a rank that dies before it has registered, and notice its absence only
+// at the deadline of joining. So that deadline is short.
 int64_t deadline_ms(const Round& round) { return round.phase == "join" ? 3'000 : kDeadlineMs; }
 
 // Returns whether an error of joining says that the killed rank has never come.
 bool misses(const std::string& text, int victim) {
-  // Rank 0 has ended by then, and with it the report of what had happened.
+  // The survivor did not reach rank 0, because rank 0 had given up and ended, and with it the
+  // report of the missing rank.
   if (text.find("did not reach") != std::string::npos) return true;
   const size_t at = std::min(text.find("missing"), text.find("gave up joining"));
   if (at == std::string::npos) return false;

@@ -302,7 +302,7 @@ void LimitedSteps::reduce(Unit& unit, bool later) {
   }
 }
 
-// Takes a block on one rank, or frees its last one. All ranks know of it.
+// Takes a block on one rank, or frees that rank's last one. All ranks keep account of it.
 void LimitedSteps::block(uint64_t bytes, int rank) {
   std::vector<uint64_t>& blocks = blocks_[static_cast<size_t>(rank)];
   if (!bytes) {
@@ -379,7 +379,7 @@ void LimitedSteps::declare() {
   (void)answered("schedule", status, uint64_t{1} << 40);
 }
 
-// Ends a step. Mostly it gives everything back first.
+// Ends a step. Seven times in eight it gives everything back first.
 void LimitedSteps::end_step() {
   const bool all = below(8) != 0;
   for (size_t u = 0; u < units_.size() && problem_.empty(); u++) {

@@ -1,10 +1,10 @@
-// Random steps of a pool with a limit, by one rank of several that run the same program. After each
-// call:
+// Random steps of a pool with a limit, on one rank of several that run the same program. After each
+// call two things must hold:
 //
-//   - all ranks have the same answer, success or FSCCL_ERR_OUT_OF_MEMORY, and the communicator goes
-//     on;
-//   - the live and the requested bytes decide: if both fit every rank's limit, beside its blocks,
-//     the call succeeds.
+//   - All ranks get the same answer, success or FSCCL_ERR_OUT_OF_MEMORY, and the communicator goes
+//     on.
+//   - The call succeeds if the live bytes and the bytes that it requests fit every rank's limit
+//     together with that rank's blocks.
 #pragma once
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
@@ -20,13 +20,13 @@ namespace fsccl::testing {
 
 class LimitedSteps {
  public:
-  // `dry` makes a rehearsal without memory. `source` is where the memory comes from, or null. A
-  // pool with a source, or on larger pages, does not give back free bytes that lie between others,
-  // so it may refuse a slot because of their places.
+  // If `dry`, the pool is a rehearsal without memory. `source` is the source of its memory, or
+  // null. A pool with a source, or on larger pages, does not give back free bytes that lie between
+  // used ones, so it may refuse a slot although the bytes are free.
   LimitedSteps(fsccl_comm_t comm, uint64_t seed, bool dry, const fsccl_allocator_t* source);
   ~LimitedSteps();
 
-  // Runs so many steps, unless something does not hold.
+  // Runs this many steps, and stops early if it finds a problem.
   void run(int steps);
   const std::string& problem() const { return problem_; }  // empty: none
   uint64_t calls() const { return calls_; }
@@ -35,7 +35,7 @@ class LimitedSteps {
 
  private:
   struct Param {
-    uint64_t count = 0, slot_bytes = 0, grad_bytes = 0;  // by parameter
+    uint64_t count = 0, slot_bytes = 0, grad_bytes = 0;  // bytes: of a unit by parameter
     bool released = false, has_grad = false;
     std::vector<float> shard, sharded_grad;
   };

@@ -135,8 +135,8 @@ int lists(const Child& self) {
              : 0;
 }
 
-// The slots are smaller than the lists. If `read`, ranks read other ranks' tensors; the root of a
-// broadcast reads nothing.
+// Runs the list calls with slots that are smaller than the lists. If `read`, ranks must read other
+// ranks' tensors, except the root of a broadcast, which needs nothing.
 void run(int port, const char* single_copy, bool read) {
   Processes processes;
   for (int rank = 0; rank < 3; rank++)

@@ -96,7 +96,7 @@ int runs(const Child&) {
 int exits(const Child&) {
   fsccl_comm_t comm = join();
   if (!comm || !barriers(comm, 5)) return 2;
-  std::exit(0);  // with its communicator
+  std::exit(0);  // without destroying its communicator
 }
 
 int fails(const Child&) {
@@ -237,7 +237,7 @@ TEST(Metrics, ALinkInTheWayIsReplacedNotFollowed) {
   EXPECT_EQ(OpenMetrics(content_of(folder.path("file"))).value("fsccl_build", {}), 1);
 }
 
-// The reader refuses what is not OpenMetrics.
+// The test's reader refuses texts that are not OpenMetrics.
 TEST(OpenMetricsReader, IsStrict) {
   const std::string head = "# TYPE a counter\n# HELP a It.\n";
   EXPECT_EQ(OpenMetrics(head + "a_total{x=\"\\\\\\n\"} 1\n# EOF\n").value("a", {{"x", "\\\n"}}), 1);

@@ -73,7 +73,8 @@ int everything(const Child&) {
 
 class Descriptors : public ::testing::TestWithParam<const char*> {};
 
-// Without any descriptor a rank cannot even report the error to the others in the beginning.
+// In the phase "join" the victim has at least one free descriptor: without any, it could not
+// connect to the others to report its error.
 TEST_P(Descriptors, TooFewAreTheErrorOfAllRanks) {
   const bool joins = std::string(GetParam()) == "join";
   for (const int victim : {0, 1, kRanks}) {  // kRanks: all of them

@@ -124,7 +124,8 @@ TEST(Plugin, AKilledRankIsNamed) {
   }
 }
 
-// Plans in which ranks pass on what they get need signals for single peers.
+// Plans in steps, in which ranks pass on bytes that they have received, need signals for single
+// peers. A plug-in without such signals never gets one.
 TEST(Plugin, NoPlanIsInStepsWithoutSignalsForOnePeer) {
   constexpr int kMany = 5;
   Processes processes;
@@ -152,7 +153,7 @@ TEST(Plugin, NoneIsExplainedEither) {
 struct Mistake {
   const char* name;
   Variables of_all, of_rank_1;
-  std::vector<std::string> words;  // that every rank says
+  std::vector<std::string> words;  // words that the error of every rank contains
 };
 
 TEST(Plugin, MistakesAreToldToEveryRank) {

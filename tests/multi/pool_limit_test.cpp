@@ -42,7 +42,7 @@ void run(const char* role, int port, bool hosts = false) {
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++) {
     Variables variables = job(rank, kRanks, port);
-    variables.emplace_back("CUDA_VISIBLE_DEVICES", "");  // whoever sees a GPU keeps the pages
+    variables.emplace_back("CUDA_VISIBLE_DEVICES", "");  // a process that sees a GPU keeps pages
     if (hosts) variables.emplace_back("FSCCL_HOST_ID", rank == 1 ? "b" : "a");
     if (hosts) variables.emplace_back("FSCCL_NETWORK", "tcp");
     processes.start(role, rank, kRanks, variables);

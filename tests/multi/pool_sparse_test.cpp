@@ -39,7 +39,7 @@ constexpr uint64_t kPage = 4096, kGrowth = 2 << 20;
       printf("rank %d, line %d: not %s\n", self.rank, __LINE__, #condition), std::exit(21); \
   } while (0)
 
-// Bytes of memory that the arena's file has.
+// Returns the bytes of memory that the system has given to the arena's file.
 uint64_t bytes_of_the_file() {
   for (int fd = 3; fd < 256; fd++) {
     char target[256] = "";
@@ -139,8 +139,8 @@ class Program {
       static_cast<float*>(shard.data)[i] = value_of(u, shard.offset + i);
   }
 
-  // Gives a unit back, and for every second unit first takes a gradient, whose reduction goes on
-  // beside what follows.
+  // Checks a unit and reshards it. For every second unit it takes the gradients before, and then
+  // starts a reduction, which goes on while the next calls are made.
   void let_go(size_t u, std::vector<fsccl_work_t>* works) {
     fsccl_view_t whole, grad;
     CHECK_OK(fsccl_unit_param(units_[u], 0, &whole));
@@ -158,12 +158,13 @@ class Program {
     }
   }
 
-  // Checks that the bytes of slots that exist are the live or planned ones, those that were, and a
-  // little more, and that the system counts no more than the pool does.
+  // Checks that the pool holds little more memory for slots than were live or planned at any time
+  // so far, and that the system counts no more memory than the pool does.
   void look() {
     const fsccl_pool_stats_t now = stats();
     most_ = std::max({most_, now.collective_peak_bytes, now.planned_bytes});
-    // The bytes of each rank in the one file; no rank goes on until this rank has looked.
+    // The ranks share one file, so their bytes are added up. No rank goes on, and changes its
+    // bytes, until all ranks have looked.
     uint64_t all[kRanks] = {};
     CHECK_OK(fsccl_all_gather(&now.reserved_bytes, all, sizeof now.reserved_bytes, FSCCL_UINT8,
                               comm_, nullptr, nullptr));
@@ -172,7 +173,7 @@ class Program {
     const uint64_t exist = bytes_of_the_file();
     CHECK(exist > 0 && exist <= reserved + kRanks * kPage);
     CHECK_OK(fsccl_barrier(comm_, nullptr, nullptr));
-    if (self.rank != 0) return;  // which hosts the shared slots
+    if (self.rank != 0) return;  // rank 0 hosts the shared slots
     const uint64_t slots = now.reserved_bytes - blocks();
     if (most_ > 16 * kGrowth)
       worst_ = std::max(worst_, static_cast<double>(slots) / static_cast<double>(most_));
@@ -194,7 +195,7 @@ class Program {
 int member(const Child& child, fsccl_sharing_t sharing) {
   const Child& self = child;
   Program program(child, sharing);
-  for (uint64_t seed = 1; seed <= 8; seed++) program.run(step_of(seed));  // none as any before
+  for (uint64_t seed = 1; seed <= 8; seed++) program.run(step_of(seed));  // all steps differ
   const uint64_t growths = program.stats().growths;
   // The last step comes again, so that the plan's bytes are all there by then.
   for (int i = 0; i < 4; i++) program.run(step_of(8));
@@ -217,7 +218,7 @@ void run(const char* role, int port, const char* transport = "auto") {
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++) {
     Variables variables = job(rank, kRanks, port);
-    variables.emplace_back("CUDA_VISIBLE_DEVICES", "");  // whoever sees a GPU keeps the pages
+    variables.emplace_back("CUDA_VISIBLE_DEVICES", "");  // a process that sees a GPU keeps pages
     variables.emplace_back("FSCCL_TRANSPORT", transport);
     processes.start(role, rank, kRanks, variables);
   }

@@ -1,6 +1,6 @@
-// Tests of several real processes: a test program starts copies of itself in a role, reads what
-// they print, and collects how they end before a deadline. Whoever is still there then is killed,
-// so a test never hangs and leaves nothing behind.
+// The frame of tests with several real processes. A test program starts copies of itself, each in a
+// role, reads what they print, and collects their exit codes before a deadline. Processes that are
+// still there at the deadline are killed, so a test never hangs and leaves nothing behind.
 //
 //   int worker(const Child& child) { ... puts("joined"); return 0; }          // the exit code
 //   int main(int argc, char** argv) {

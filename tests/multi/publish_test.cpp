@@ -54,7 +54,7 @@ struct Weight {
   const char* name;
   std::vector<int64_t> shape;
   fsccl_dtype_t dtype;
-  int tied_to;  // in its unit
+  int tied_to;  // index in the same unit, or -1
 };
 // Two units of 5 and 3 parameters.
 const std::vector<Weight> kWeights = {{"embedding", {1000, 150}, FSCCL_BFLOAT16, -1},
@@ -470,7 +470,8 @@ TEST_F(Publishing, ADeadRankIsNamed) {
   EXPECT_EQ(processes_.exit_code(reader), 0) << processes_.report();
   EXPECT_THAT(processes_.output(reader),
               AnyOf(HasSubstr("rank 1 of the publication has ended without a word"),
-                    // The other rank fails with it, and its process ends.
+                    // Rank 0 fails because rank 1 died, and its process ends, too. The subscriber
+                    // may see that first.
                     HasSubstr("rank 0 of the publication has ended without a word")));
 }
 
@@ -505,7 +506,7 @@ TEST_F(Publishing, WhoHasTheSecretNeedsAnAddressOnly) {
   EXPECT_GE(last_number(0, "strangers"), 3u) << processes_.report();
 }
 
-// The rank is stopped, and its connections stay.
+// The rank's process is stopped, so its connections stay open.
 TEST_F(Publishing, ASilentRankIsNamedAfterTheTimeout) {
   start_ranks(1, {{"PACE_US", "2000"}});
   const int reader = start_reader({{"READER_TIMEOUT_MS", "3000"}});

@@ -163,10 +163,10 @@ uint64_t newest(uint64_t step, fsccl_comm_t comm) {
 // Redistributes the state over the ranks of `*left`, and trains to the end. If a rank dies
 // meanwhile, it shrinks `*left` and redistributes again.
 void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_comm_t* left) {
-  if (newest(step, *left) > step) old.update(), step++;  // some had completed the barrier
+  if (newest(step, *left) > step) old.update(), step++;  // others had completed the barrier
   while (true) {
     auto made = std::make_unique<Model>(*left, layout, *left, nullptr);
-    fsccl_status_t status = fsccl_barrier(*left, nullptr, nullptr);  // all have made theirs
+    fsccl_status_t status = fsccl_barrier(*left, nullptr, nullptr);  // all have made the model
     if (status >= 0 && number_of("TEST_FALLS", -1) == self) raise(SIGKILL);
     if (status >= 0) status = Model::move(old, *made, step, *left, &step);
     if (status == FSCCL_ERR_PEER_DEAD || status == FSCCL_ERR_ABORTED) {
@@ -190,8 +190,8 @@ void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_com
   }
 }
 
-// Trains until somebody dies, or without a death to step TEST_UNTIL and from there on without the
-// ranks of TEST_WITHOUT.
+// Trains until a rank dies and goes on without it. If TEST_UNTIL is given, no rank dies: training
+// goes to that step, and from there on without the ranks of TEST_WITHOUT.
 int trainer(const Child& self) {
   const int shards = self.ranks / kGroups, group = self.rank / shards,
             until = number_of("TEST_UNTIL", 0);
@@ -206,7 +206,7 @@ int trainer(const Child& self) {
     Model old(whole, before, shard, replicas);
     old.begin();
     fsccl_status_t status = FSCCL_OK;
-    // A step counts when all ranks have its gradients, because the rest of it needs no other rank.
+    // A step is done once all ranks have its gradients, because the update needs no other rank.
     while (until == 0 || step < static_cast<uint64_t>(until)) {
       status = old.reduce(step, self.rank);
       if (status >= 0) status = fsccl_barrier(whole, nullptr, nullptr);
@@ -234,7 +234,7 @@ struct Case {
   int ranks;
   std::vector<int> victims;
   fsccl_layout_t from, to;
-  int falls = -1;  // when state is dealt out
+  int falls = -1;  // the rank that dies while state is redistributed, or -1
 };
 
 class Training {
@@ -321,7 +321,7 @@ TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
   job.kill_after(2, victims);
   const std::string lost = job.all_say("lost: ", victims);
   EXPECT_THAT(lost, ::testing::HasSubstr("no rank holds shard 1 of 2"));
-  // The shards have 72 elements: those before 36, and from 36 on.
+  // The 72 elements are cut at 36, and the second shard is lost.
   EXPECT_THAT(lost, ::testing::HasSubstr("elements 1 .. 12 of parameter 1"));
 }
 

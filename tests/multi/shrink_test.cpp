@@ -32,8 +32,8 @@ int number_of(const char* name, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
-// Checks which ranks are in a communicator: a gather that needs no slots, and one that does, with
-// the right sum.
+// Sets *ranks to the ranks in a communicator, by a gather that needs no slots, and checks a gather
+// that needs slots by its sum.
 fsccl_status_t look_around(fsccl_comm_t comm, int self, std::vector<int>* ranks) {
   constexpr size_t kCount = 30'000;
   int size = 0;
@@ -209,7 +209,7 @@ TEST_P(Shrink, DeathsAtAnyMoment) {
   for (int round = 0; round < 6; round++) {
     Job job(7, port() + 20 + round, 4, hosts());
     job.kill({round});
-    // The kill falls somewhere in the shrinking.
+    // The next kills come at some moment while the survivors shrink.
     std::this_thread::sleep_for(std::chrono::microseconds(round * round * 900));
     job.kill({(round + 2) % 7});
     std::this_thread::sleep_for(std::chrono::microseconds(round * 1500));

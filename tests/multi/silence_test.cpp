@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 constexpr int64_t kLimitMs = 60'000;
-constexpr int64_t kBusyMs = 1'500;  // several times what makes a suspect
+constexpr int64_t kBusyMs = 1'500;  // several times the silence that makes a rank a suspect
 
 fsccl_comm_t join() {
   sigset_t go;
@@ -127,7 +127,7 @@ int busy(const Child&) {
     for (int i = 0; i < 100'000; ++i) sum = sum + static_cast<uint64_t>(i);
   const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
   tell("barrier", status);
-  // a rank that ends without this may be held for dead by ranks that are still in the barrier
+  // Ranks that are still in the barrier may take a rank for dead that ends without this call.
   fsccl_comm_destroy(comm);
   return status == FSCCL_OK ? 0 : 4;
 }
@@ -199,7 +199,7 @@ class Silence : public ::testing::Test {
             << processes.report();
   }
   int ranks_ = 0;
-  bool hosts_ = false;  // each rank on one of its own
+  bool hosts_ = false;  // each rank is on a host of its own
   Processes processes;
 };
 
@@ -218,7 +218,7 @@ TEST_F(Silence, AStoppedRankIsDeadWhenTheSettingsSaySo) {
         << processes.report();
     EXPECT_THAT(processes.output(rank), HasSubstr("rank 2")) << processes.report();
   }
-  signal({2}, SIGCONT);  // it finds itself held for dead
+  signal({2}, SIGCONT);  // rank 2 learns that the others took it for dead
   signal({2}, SIGUSR1);
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
   EXPECT_THAT(processes.output(2), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_PEER_DEAD)))
@@ -275,8 +275,8 @@ TEST_F(Silence, WhoComputesIsNoSuspect) {
     EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank 1 is"))) << processes.report();
 }
 
-// Two of three hosts are linked in the tree directly, or through the third. In the second case a
-// new link takes the place of that way.
+// One of three hosts is lost. The two that are left had a link of the tree, or were linked through
+// the lost host only. In the second case they make a new link.
 class SilenceBehind : public Silence, public ::testing::WithParamInterface<int> {};
 
 TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {

@@ -1,6 +1,6 @@
-// Starts N ranks on this host, as processes or as threads of this one, and prints how long it takes
-// until all of them have their communicator, until all have the result of a first all-gather, and
-// until all have ended; from before the first is created.
+// Starts N ranks on this host, as processes or as threads of this process. Prints three times, all
+// counted from before the first rank is created: until all ranks have their communicator, until all
+// have the result of a first all-gather, and until all have ended.
 //
 //   start_many [ranks = 256] [id | environment | threads] [bytes a rank = 64]
 #include <fsccl/fsccl.h>

@@ -1,6 +1,6 @@
-// A step that has been recorded asks for no memory, and asks the system for nothing but waits. Two
-// processes do a hundred steps, and the plain collectives beside them, with every call of malloc
-// counted and under a seccomp filter that lets nothing pass but waits.
+// Tests that a step which has been recorded allocates no memory and makes no system call but waits.
+// Two processes do a hundred steps, and the plain collectives beside them. Every call of malloc is
+// counted, and a seccomp filter lets only waits pass.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,8 +71,8 @@ void trapped(int, siginfo_t* info, void*) {
   _exit(9);
 }
 
-// Installs a filter: from here on this thread may wait, look at the clock and at its processor,
-// print and end.
+// Installs a filter. From then on this thread may only wait, ask for the time and for its
+// processor, print and end.
 bool allow_waits_only() {
   struct sigaction action{};
   action.sa_sigaction = trapped;
@@ -195,8 +195,8 @@ int train(const Child& child) {
   const int length = snprintf(text, sizeof text, "steps done: %s, %d allocations\n",
                               failed ? failed : "all", allocations);
   (void)!write(STDOUT_FILENO, text, static_cast<size_t>(length));
-  // A process that ended now would be a dead peer to one that still waits in the last barrier, so
-  // the test ends both.
+  // To a process that still waits in the last barrier, a process that ended now would be a dead
+  // peer. So both stay until the test kills them.
   while (true) {
     const timespec second{1, 0};
     clock_nanosleep(CLOCK_MONOTONIC, 0, &second, nullptr);
@@ -214,7 +214,7 @@ int deny(const Child&) {
 }
 
 TEST(StepPath, NeitherAllocatesNorCallsTheSystemButToWait) {
-  for (const char* spin_us : {"auto", "0"}) {  // also when every wait sleeps
+  for (const char* spin_us : {"auto", "0"}) {  // with 0 every wait sleeps
     Processes processes;
     for (int rank = 0; rank < 2; rank++)
       processes.start("train", rank, 2,

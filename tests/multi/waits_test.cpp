@@ -54,7 +54,7 @@ int grad(const Child& self) {
   config.shard_comm = comm;
   if (!good("pool", fsccl_pool_create(comm, &memory, &config.pool))) return 4;
   if (!good("unit", fsccl_unit_create(&config, &param, 1, &unit))) return 5;
-  for (int round = 0; round < 2; round++) {  // from then on the plan gives the slot the same place
+  for (int round = 0; round < 2; round++) {  // then the plan gives the slot the same place always
     if (!good("grad", fsccl_unit_grad(unit, 0, nullptr, &view))) return 6;
     std::memset(view.data, 0, view.count * fsccl_dtype_size(view.dtype));
     if (!good("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr))) return 7;
@@ -75,7 +75,7 @@ int grad(const Child& self) {
   std::puts("waiting");
   const fsccl_status_t status = fsccl_unit_grad(unit, 0, nullptr, &view);
   tell("second grad", status);
-  kill(getpid(), SIGUSR1);  // for the aborter, if nobody has sent one
+  kill(getpid(), SIGUSR1);  // ends the wait of the aborter thread
   aborter.join();
   const bool given_back =
       fsccl_unit_destroy(unit) == FSCCL_OK && fsccl_comm_destroy(comm) != FSCCL_ERR_INVALID_HANDLE;

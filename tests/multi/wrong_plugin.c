@@ -1,11 +1,11 @@
-/* The plug-in of the examples, in which one thing is wrong, or missing that may be: what the
- * environment variable WRONG says. */
+/* The plug-in of the examples with one change, which the environment variable WRONG names:
+ * something is wrong, or an optional function is missing. */
 #include <fsccl/transport.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const fsccl_transport_ops_t* right_plugin(uint32_t abi); /* that of the example */
+const fsccl_transport_ops_t* right_plugin(uint32_t abi); /* the plug-in of the example */
 
 static int wrong(const char* what) {
   const char* const is = getenv("WRONG");
@@ -37,13 +37,13 @@ static fsccl_status_t wrong_connect(void* node, const unsigned char* endpoints,
   return snprintf(error, capacity, "its switch is off"), FSCCL_ERR_LINK;
 }
 
-/* Is called for what join() made, and nothing else. */
+/* Checks that the library calls leave() only for a node that join() has made. */
 static void wrong_leave(void* node) {
   if (wrong("join") || wrong("node")) abort();
   right_plugin(FSCCL_TRANSPORT_ABI)->leave(node);
 }
 
-/* A plug-in without signal_to() gets each signal for all peers, and once a tick. */
+/* Checks that a plug-in without signal_to() gets each signal once, for all peers. */
 static void signal_once(void* channel, const fsccl_transport_line_t* line) {
   static void* last_channel;
   static uint32_t last_tick;
