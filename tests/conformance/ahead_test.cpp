@@ -1,6 +1,6 @@
-// Gathers that are issued behind a reduction whose sums are not over: they go ahead of the sums.
-// Everything else of the communicator goes behind them. The sums are held by a callback in the
-// middle, so that no test depends on time.
+// Tests gathers that are issued after a reduction whose sums are not made yet: the gathers go ahead
+// of the sums, and every other operation of the communicator goes behind the sums. A callback holds
+// the sums in the middle, so that no test depends on time.
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -44,7 +44,7 @@ UnitCase two_parameters(uint64_t seed) { return simple_unit({{96, 50}, {48, 100}
 
 class Ahead : public ::testing::TestWithParam<int> {
  protected:
-  // The sums of the smallest units are made apart, and by the library's thread.
+  // With these settings the library's thread makes the sums of even the smallest units, apart.
   const Settings settings_{{"FSCCL_SUMS_APART_BYTES", "0"}, {"FSCCL_SUM_THREAD", "service"}};
 };
 
@@ -62,7 +62,7 @@ TEST_P(Ahead, AGatherGoesAheadOfSums) {
       Hold hold(&config);
       fsccl_work_t work = nullptr;
       reduced.reduce(&config, &work);
-      std::atomic<bool> over{false};  // as a test of the work could make the sums
+      std::atomic<bool> over{false};  // fsccl_work_test() is not used: it could make the sums
       ASSERT_OK(fsccl_work_callback(
           work, [](void* told, fsccl_status_t) { *static_cast<std::atomic<bool>*>(told) = true; },
           &over));
@@ -227,15 +227,15 @@ TEST(Trace, ShowsTheGatherInsideTheSums) {
   });
 }
 
-// A gather wants the bytes of gradients that are being reduced, and rank 1 holds the sums. So rank
-// 0 waits, and its recording says for what.
+// A gather wants the slot of gradients that are being reduced, and rank 1 holds the sums. So rank 0
+// waits, and its recording says which operation will free the slot.
 TEST(Waits, ForASlotThatSumsFree) {
   const Settings settings{{"FSCCL_SUMS_APART_BYTES", "0"}, {"FSCCL_SUM_THREAD", "service"}};
   std::atomic<bool> looked{false};
   run_ranks(2, [&](Rank& self) {
     const PoolScope pool(self.comm, 0, false);
     UnitCase c = two_parameters(1);
-    c.sharing = FSCCL_SHARING_PRIVATE;  // its slots lie among those of gradients
+    c.sharing = FSCCL_SHARING_PRIVATE;  // private slots lie among those of gradients
     TestUnit reduced(c, self.comm, pool.get()), gathered(c, self.comm, pool.get());
     gathered.write_shards(1);
     ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));

@@ -33,7 +33,7 @@ struct Results {
     EXPECT_OK(fsccl_reduce_scatter_list(&tensor, 1, op, self.comm, nullptr, nullptr));
     EXPECT_OK(fsccl_reduce(send.data(), reduced.data(), whole, dtype, op, self.ranks - 1, self.comm,
                            nullptr, nullptr));
-    if (self.rank + 1 < self.ranks) reduced.clear();  // the root's
+    if (self.rank + 1 < self.ranks) reduced.clear();  // the result is on the root only
   }
   std::vector<const std::vector<char>*> each() const {
     return {&all, &scattered, &parted, &listed, &reduced};
@@ -147,7 +147,7 @@ void check_means(fsccl_comm_t shards, fsccl_comm_t replicas, fsccl_pool_t pool, 
         unit.reduce(nullptr);
         for (const double mean : sharded_grads(unit)) ASSERT_EQ(mean, value) << describe(c);
         if (fsccl_dtype_size(grad) == 2) continue;
-        // The mean is the sum, divided.
+        // The mean must equal the sum, divided by the number of contributions and rounded.
         const auto any = [&](uint64_t k) {
           return static_cast<double>((static_cast<uint64_t>(rank) * 7919 + k * 104729) % 1009) / 64;
         };

@@ -1,7 +1,7 @@
-// Units whose parameters or gradients cross between hosts with a loss: errors within the bound, the
-// same on all ranks and in forward and backward; what goes exactly; sums, and what feedback keeps
-// of them. It needs several hosts (TEST_HOSTS); on one host a codec does nothing, and the same
-// tests see to that.
+// Tests units whose parameters or gradients cross between hosts with a codec that loses precision.
+// Errors stay within the bound, and are the same on all ranks and in forward and backward. Blocks
+// that the codec cannot carry arrive exactly. In sums, error feedback keeps what rounding loses.
+// The tests need several hosts (TEST_HOSTS). On one host they check that a codec does nothing.
 #include <cmath>
 #include <string>
 
@@ -38,7 +38,8 @@ void gathers_near(const CodecCase& c, fsccl_codec_kind_t kind, int ranks) {
                   const uint64_t blocks = coded.report().blocks;
                   const Words backward = coded.gathered();
                   ASSERT_TRUE(forward == backward) << step;
-                  // A gather that allows writes does not make the parameters unchanged.
+                  // The second gather sends no blocks again, because no shard has changed. If the
+                  // first one allowed writes, the library does not rely on that.
                   EXPECT_TRUE(step % 3 == 2 || coded.report().blocks == blocks);
                   expect_alike(forward, self);
                   expect_near(exact, forward, c.wire, hosts_given() ? bound : 0);
@@ -87,8 +88,8 @@ TEST(BlockCodec, HostsOfAnyShape) {
                  static_cast<int>(hosts.size()));
 }
 
-// A block with NaN or infinities arrives as it is. If all blocks have an error that is too large,
-// all of them do.
+// A block with NaNs or infinities arrives as it is, and so does a block whose error would exceed
+// the bound. In the unit `strict` that is the case for all blocks.
 TEST(BlockCodec, WhatIsTooFarGoesExactly) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   run_ranks(static_cast<int>(number_of_hosts()), [](Rank& self) {
@@ -270,8 +271,8 @@ TEST(CodedSum, FeedbackKeepsWhatLiesBelowHalfAStep) {
     ASSERT_EQ(with.status, FSCCL_OK);
     constexpr float kSmall = 1e-3f;
     constexpr int kSteps = 300;
-    // Half a step of a block is 1/254 of its largest element. All elements of the small vector that
-    // a rank has lie in one block.
+    // Half a step of a block is 1/254 of its largest element. A rank's elements of parameter 2, the
+    // small vector, lie in one block.
     const auto value = [&](uint64_t element) {
       return element >> 32 != 2 ? 0 : (element & 0xffffffffu) % 33 % 11 == 0 ? 1.0f : kSmall;
     };

@@ -175,7 +175,7 @@ TEST(Forks, InAForkedChildEveryFunctionOfAPoolSaysSo) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0)
         << "the number of the call that said something else";
-    EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // the parent does not notice
+    EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // the parent's pool is as before
     EXPECT_OK(fsccl_pool_destroy(pool));
   });
 }

@@ -1,7 +1,7 @@
-// Debug mode of pools against random programs: blocks, imports and a unit's gradients, taken, used
-// and given back in a right order. Each of a thousand programs has exactly one bug, and the first
-// error must name it: its kind, and the owner of the memory. A thousand programs without a bug must
-// run without a word. The contents of the memory are checked throughout.
+// Tests the debug mode of pools with random programs, which take, use and give back blocks, imports
+// and a unit's gradients. Each of a thousand programs has exactly one bug, and the first error must
+// name the bug's kind and the owner of the memory. A thousand programs without a bug must run
+// without an error. The contents of the memory are checked throughout.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -13,7 +13,8 @@
 namespace fsccl::testing {
 namespace {
 
-// With the address sanitizer, a stray write ends the program at once: faults_test.cpp.
+// With the address sanitizer a stray write ends the program at once, so these programs make none.
+// faults_test.cpp tests writes that end the program.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kStrayWrites = false;
 #else
@@ -155,8 +156,8 @@ class Program {
     param.shape[0] = static_cast<int64_t>(1 + random_.below(5000));
     ok(fsccl_unit_create(&config, &param, 1, &unit_));
   }
-  // Takes a step of the unit, and writes a byte at this distance from its gradients: at or behind
-  // the end, or before the begin.
+  // Runs a step of the unit. If `beyond`, it changes one byte outside the gradients: `stray` bytes
+  // behind their end, or before their beginning if `stray` is negative.
   void reduce(int64_t stray = 0, bool beyond = false) {
     if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr))) return;
     fsccl_view_t view{};
@@ -215,7 +216,7 @@ class Program {
     give_back(index);
     if (bug_ == Bug::double_free) {
       expect("was freed before", memory);
-      // The other blocks may get the freed memory.
+      // The blocks allocated here may get the freed memory.
       for (size_t others = random_.below(3); others > 0; others--) allocate(bytes);
       ok(fsccl_pool_free(pool_, memory.data, nullptr));
     } else {
@@ -236,7 +237,7 @@ class Program {
       EXPECT_OK(fsccl_pool_free(pool_, forgotten_.data, nullptr));
     }
     if (forgotten_.import) std::free(forgotten_.data);
-    EXPECT_OK(fsccl_pool_destroy(pool_));  // the error was reported once
+    EXPECT_OK(fsccl_pool_destroy(pool_));  // the bug was reported once, and is not again
   }
 
   Random random_;
@@ -251,7 +252,8 @@ class Program {
 };
 
 constexpr uint64_t kPrograms = 1000;
-// Each program has a pool and uses little of it.
+// Settings that make a pool cheap to create, because each program has a new one and uses little of
+// it.
 const std::initializer_list<std::pair<const char*, const char*>> kSmall{
     {"FSCCL_PREFAULT", "0"}, {"FSCCL_HUGE_PAGES", "off"}};
 

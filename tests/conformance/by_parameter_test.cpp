@@ -1,6 +1,7 @@
-// Tests units with a slot for each parameter: what is given back and reduced early, and that memory
-// falls by it. The random units (units_test.cpp, step_test.cpp) test that values are right, over
-// layouts, dtypes and sharing.
+// Tests units with a slot for each parameter. Parameters are given back one by one, and gradients
+// reduced one by one, before the whole unit is, and the memory in use falls each time. Values over
+// all layouts, dtypes and kinds of sharing are tested with random units (units_test.cpp,
+// step_test.cpp).
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -81,7 +82,7 @@ TEST(ByParameter, CallsAtTheWrongMoment) {
     unit.unshard();
     EXPECT_ERROR(fsccl_unit_release(unit.get(), 4, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                  "4 parameters");
-    ASSERT_OK(fsccl_unit_release(unit.get(), 3, nullptr));  // its owner's
+    ASSERT_OK(fsccl_unit_release(unit.get(), 3, nullptr));  // parameter 3 is tied to parameter 0
     EXPECT_ERROR(fsccl_unit_release(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE,
                  "was released");
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 3, &view), FSCCL_ERR_INVALID_STATE, "was released");
@@ -103,10 +104,10 @@ TEST(ByParameter, CallsAtTheWrongMoment) {
     config.grads = unit.own_grads(1, self.rank);
     EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
                  FSCCL_ERR_INVALID_STATE, "grads = NULL");
-    unit.reduce(nullptr);  // the one that was written
+    unit.reduce(nullptr);  // reduces the one gradient that was written
     unit.write_grad(3, 1, self.rank);
     unit.write_grad(2, 1, self.rank);
-    EXPECT_EQ(pool.stats().collective_live_bytes, 3 * kPage + kPage);  // and that of the other unit
+    EXPECT_EQ(pool.stats().collective_live_bytes, 3 * kPage + kPage);  // 1 page is of unit `whole`
     unit.reduce(nullptr);
     unit.check_sharded_grads({{1}});
     whole.reduce(nullptr);
@@ -212,7 +213,7 @@ TEST(ByParameter, ReductionsOverlap) {
       for (const size_t i : {1, 2})
         EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), i, &view), FSCCL_ERR_INVALID_STATE,
                      "wait for the work");
-      EXPECT_OK(fsccl_unit_sharded_grad(unit.get(), 0, &view));  // has nothing to do with them
+      EXPECT_OK(fsccl_unit_sharded_grad(unit.get(), 0, &view));  // not among the reductions
       EXPECT_ERROR(fsccl_unit_destroy(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight");
       turn = 1;
       for (const fsccl_work_t work : works) ASSERT_OK(fsccl_work_wait(work, -1));
@@ -301,9 +302,9 @@ TEST(ByParameter, WrongSchedulesAreRefused) {
   });
 }
 
-// Returns a backward in which the next unit is always unsharded: the classic one, or one that gives
-// each parameter back when backward has passed it and reduces its gradient when the next one is
-// wanted.
+// Returns the events of a backward pass that unshards each unit while the one before is in use. By
+// parameter, it gives each parameter back when backward has passed it, and reduces the parameter's
+// gradient once the next gradient has been taken.
 std::vector<fsccl_event_t> backward(std::deque<TestUnit>& units, bool by_parameter) {
   std::vector<fsccl_event_t> events{{FSCCL_EVENT_UNSHARD, units.back().get(), 0, 0}};
   for (size_t u = units.size(); u-- > 0;) {
@@ -336,18 +337,19 @@ TEST(ByParameter, PeakOfADeclaredBackward) {
         }
         const std::vector<fsccl_event_t> events = backward(units, by_parameter);
         ASSERT_OK(fsccl_pool_schedule(pool.get(), events.data(), events.size()));
-        // A unit takes 7 pages, and its parameters 2, 4 and 1. Classic backward holds two units and
-        // the gradients of one: 21 pages. By parameter, at most the gradients of two parameters are
-        // there at once: 2 + 4 pages. Shared slots lie apart from gradients, so both peaks add up:
-        // 14 + 6. Private slots lie among them, and the peak is when the second gradient is taken:
-        // the third parameter is gone, and its gradient is still there: 14 - 1 + 1 + 4 = 18.
+        // A unit takes 7 pages, and its parameters 2, 4 and 1. Backward with one slot a unit holds
+        // two units and the gradients of one: 21 pages. By parameter, at most the gradients of two
+        // parameters are there at once: 2 + 4 pages. Shared slots lie apart from gradients, so both
+        // peaks add up: 14 + 6. Private slots lie among gradients, and the peak is when the second
+        // gradient is taken: the third parameter is gone (-1), and its gradient is still there
+        // (+1), so there are 14 - 1 + 1 + 4 = 18 pages.
         const uint64_t pages = !by_parameter                        ? 21
                                : sharing == FSCCL_SHARING_READ_ONLY ? 14 + 6
                                                                     : 14 + 4;
         EXPECT_EQ(pool.stats().plan_bound_bytes, pages * kPage);
         EXPECT_EQ(pool.stats().planned_bytes, pages * kPage);
         const fsccl_pool_stats_t before = pool.stats();
-        for (uint64_t step = 1; step <= 3 && !HasFailure(); ++step) {  // runs, and by the plan
+        for (uint64_t step = 1; step <= 3 && !HasFailure(); ++step) {  // follows the plan
           for (const fsccl_event_t& event : events) {
             TestUnit& unit = *std::find_if(units.begin(), units.end(), [&](const TestUnit& u) {
               return u.get() == event.unit;

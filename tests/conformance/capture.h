@@ -1,6 +1,6 @@
-// A stream is being captured while this lives, in global mode as PyTorch's are: by the driver's own
-// functions, of a GPU or of the stand-in (tests/stand_in/cuda/graphs.cpp). The thread keeps its own
-// mode.
+// Captures a stream while the object lives, in global mode as PyTorch does, by functions of the
+// driver: a GPU's, or the stand-in's (tests/stand_in/cuda/graphs.cpp). The thread's own capture
+// mode stays as it was.
 #pragma once
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@ class Capture {
   }
   Capture(const Capture&) = delete;
 
-  // Ends the capture and puts what was captured on the stream once. Other threads may still be
-  // capturing in global mode, in which CUDA lets no thread of that mode make a graph: it would end
-  // their captures.
+  // Ends the capture and puts the captured work on the stream once. Other threads may still be
+  // capturing in global mode. A thread in that mode that made a graph would end their captures, so
+  // this thread changes its mode meanwhile.
   void replay() {
     end();
     int mode = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
@@ -29,7 +29,7 @@ class Capture {
       void* executable = nullptr;
       call("cuGraphInstantiateWithFlags", &executable, graph_, 0ULL);
       call("cuGraphLaunch", executable, stream_);
-      call("cuGraphExecDestroy", executable);  // when it has run
+      call("cuGraphExecDestroy", executable);  // the driver destroys it when it has run
     });
     call("cuThreadExchangeStreamCaptureMode", &mode);
   }

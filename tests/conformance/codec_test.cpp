@@ -1,7 +1,7 @@
-// Units whose parameters cross between hosts with a codec, beside units without one: the same
-// parameters, bit for bit, whatever changes between the steps; how many bytes cross; copies that
-// are stale; and what is refused. It needs several hosts (TEST_HOSTS); on one host a codec does
-// nothing, and the same tests see to that.
+// Tests units whose parameters cross between hosts with the delta codec, beside units without a
+// codec. Both must have the same parameters, bit for bit, whatever changes between the steps. The
+// tests also check how many bytes cross, that stale copies are found, and which uses are refused.
+// They need several hosts (TEST_HOSTS). On one host they check that a codec does nothing.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +21,7 @@ int steps_of_a_test() {
   return given ? static_cast<int>(std::strtol(given, nullptr, 10)) : 24;
 }
 
-// Returns a parameter after a step, which now and then does something else than training.
+// Returns the value of an element after a step. Some steps do something other than training.
 float changed(float value, uint64_t element, int step) {
   switch (step % 12) {
     case 3:  // a step that is skipped
@@ -148,8 +148,9 @@ TEST(Codec, SendsFewerBytes) {
     });
 }
 
-// Changes a word wherever this process has the words of `pattern` in memory that it shares with
-// others: in slots, which are written anew, and in copies.
+// Finds the words of `pattern` in all memory that this process shares with others, and changes the
+// first word of each place. Slots are written anew by the next gather, but copies of the codec are
+// stale then. Returns the number of places.
 int spoil(const std::vector<uint16_t>& pattern) {
   int found = 0;
   std::FILE* const maps = std::fopen("/proc/self/maps", "r");
@@ -176,7 +177,7 @@ int spoil(const std::vector<uint16_t>& pattern) {
 TEST(Codec, AStaleCopyIsFoundAndMended) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   run_ranks(static_cast<int>(number_of_hosts()), [&](Rank& self) {
-    ASSERT_OK(fsccl_config_set("FSCCL_POOL_REGION_BYTES", "3M"));  // all of it is read here
+    ASSERT_OK(fsccl_config_set("FSCCL_POOL_REGION_BYTES", "3M"));  // spoil() reads all of it
     PoolScope pool(self.comm);
     CodecUnit plain({}, self, pool.get(), FSCCL_CODEC_NONE),
         coded({}, self, pool.get(), FSCCL_CODEC_DELTA);
@@ -184,7 +185,7 @@ TEST(Codec, AStaleCopyIsFoundAndMended) {
       unit->update([](float, uint64_t element) { return initial(element); });
     std::vector<std::vector<uint16_t>> last;
     for (int step = 0; step < 6; step++) {
-      if (step == 3 && self.rank == 1) {  // the words that rank 0 brings: the first rows
+      if (step == 3 && self.rank == 1) {  // these words, in the first rows, come from rank 0
         EXPECT_GE(spoil({last[0].begin() + 5, last[0].begin() + 105}), 1);
       }
       if (step)

@@ -150,7 +150,8 @@ void Collective::check_guards(const Area& area, const char* what) const {
                      << what << " of " << describe(case_) << " were written";
 }
 
-// NCCL adds and multiplies wider floats in the order of its rings and trees.
+// Returns true if the order of the sum is not rank order: NCCL adds and multiplies floats of 32 and
+// 64 bits in the order of its rings and trees.
 bool Collective::in_any_order() const {
   const bool wide = case_.dtype == FSCCL_FLOAT32 || case_.dtype == FSCCL_FLOAT64;
   if (!stream_ || !reduces() || !wide || self_.ranks < 3 || case_.op.kind == FSCCL_OP_MIN ||
@@ -162,8 +163,8 @@ bool Collective::in_any_order() const {
              std::string_view::npos;
 }
 
-// The values may differ by as many roundings as there are ranks, in either order, of the largest
-// sums that values of fill_values() have on the way.
+// Returns true if two values can be results of the same sum in different orders. Each may be off by
+// one rounding for every rank, of the largest partial result that values of fill_values() can have.
 bool Collective::near(double got, double wanted) const {
   const double rounding = case_.dtype == FSCCL_FLOAT32 ? 0x1p-24 : 0x1p-53;
   const double largest = case_.op.kind == FSCCL_OP_PROD ? std::abs(wanted) : 0x1p8 * self_.ranks;

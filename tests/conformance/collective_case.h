@@ -13,7 +13,9 @@
 namespace fsccl::testing {
 
 enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast, barrier };
-enum class Memory { caller, pool, mixed, device };  // mixed: by rank; device: of a GPU, on a stream
+// The memory of a case's buffers. With `mixed` some ranks use the pool and the others their own
+// memory. With `device` it is memory of a GPU, and the call is on a stream.
+enum class Memory { caller, pool, mixed, device };
 
 struct CollectiveCase {
   Kind kind = Kind::barrier;
@@ -34,16 +36,16 @@ class Collective {
   ~Collective();
   Collective(const Collective&) = delete;
 
-  fsccl_status_t start(fsccl_work_t* work);  // work may be null: blocking
-  void check();                              // after completion
+  fsccl_status_t start(fsccl_work_t* work);  // if `work` is null, the call blocks
+  void check();                              // the operation must be complete
 
  private:
   struct Area {
-    char* block = nullptr;  // with guards
+    char* block = nullptr;  // data, with guards around it
     char* data = nullptr;
     size_t bytes = 0;
     bool pooled = false;
-    // the operand, where it is one of a GPU; block is then what it is filled from
+    // The operand in memory of a GPU, or null. It is filled from `block`.
     std::shared_ptr<DeviceBlock> device;
     char* operand() const { return device ? device->get() + (data - block) : data; }
   };

@@ -122,7 +122,8 @@ class Staging : public ::testing::TestWithParam<int> {
       {"FSCCL_SINGLE_COPY", "off"}, {"FSCCL_EAGER_BYTES", "0"}, {"FSCCL_SLOT_BYTES", "4K"}};
 };
 
-// Chunks end exactly at, just before and just behind the data; a last chunk may fit into a signal.
+// The data end exactly at a chunk's end, or just before or behind it. A short last chunk may fit
+// into a signal.
 TEST_P(Staging, CountsAroundChunks) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -144,7 +145,8 @@ TEST_P(Staging, CountsAroundChunks) {
   });
 }
 
-// The calls are more than the library remembers plans of; staged ones need several plans at once.
+// There are more different calls than the library keeps plans for, and a staged call needs several
+// plans at once.
 TEST_P(Staging, ManyDifferentCalls) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);

@@ -121,7 +121,7 @@ TEST_F(CudaSource, ABlockThatCannotBeWaitedForStaysAndIsSaid) {
     const Capture capture(1, a.get());
     EXPECT_ERROR(give_on(a.get()), FSCCL_ERR_NOT_AVAILABLE, "being captured", "stays");
   }
-  EXPECT_EQ(control.used_bytes(1), kPage);  // until the source ends
+  EXPECT_EQ(control.used_bytes(1), kPage);  // the block stays until the source ends
 }
 
 TEST_F(CudaSource, AChildOfForkIsTold) {

@@ -1,6 +1,6 @@
-// Units whose parameters cross between hosts by the functions of a program: one codec that keeps
-// its word, codecs that break it, codecs that only some ranks have, and tables that are refused. It
-// needs several hosts (TEST_HOSTS); on one host a codec does nothing.
+// Tests units whose parameters cross between hosts with a codec of the program: a codec that does
+// what its table promises, codecs that do not, codecs that only some ranks have, and tables that
+// are refused. The tests need several hosts (TEST_HOSTS), because on one host a codec does nothing.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -109,7 +109,8 @@ TEST(CustomCodec, WhatIsTooFarGoesExactly) {
   });
 }
 
-// A codec that breaks its word on one of the ranks, and does what kFloat12 does otherwise.
+// A codec that does what kFloat12 does, except for what its flags say: it writes behind the end of
+// its output, or decodes wrong values.
 struct Liar {
   fsccl_block_codec_t table = kFloat12;
   bool encodes_beyond = false, decodes_beyond = false, decodes_zeros = false;
@@ -217,7 +218,7 @@ TEST(CustomCodec, WhatCannotBeIsRefused) {
     fsccl_codec_t codec = FSCCL_CODEC_INIT;
     codec.kind = FSCCL_CODEC_CUSTOM;
     codec.custom = &kFloat12;
-    codec.size = offsetof(fsccl_codec_t, custom);  // a program that does not know the field
+    codec.size = offsetof(fsccl_codec_t, custom);  // an older program does not know the field
     fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
     fsccl_param_t param = FSCCL_PARAM_INIT;
     fsccl_unit_t unit = nullptr;

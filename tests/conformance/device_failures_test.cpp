@@ -20,7 +20,8 @@ void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
   expect_error(status, code, words, __FILE__, __LINE__);
 }
 
-// Makes the pool grow by a first gather. Growing takes all ranks.
+// Makes the pool grow by a first gather. All ranks must take part in that, so later gathers, which
+// one rank makes alone in these tests, do not wait for it.
 void warm_up(OnGpu& on, fsccl_unit_t unit) {
   ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
   ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
@@ -93,7 +94,7 @@ TEST_F(DeviceFailures, WhoIsLateIsNamed) {
 }
 
 TEST_F(DeviceFailures, AbortLetsStreamsGo) {
-  std::barrier both(2);  // not of the communicator, which ends behind it
+  std::barrier both(2);  // one of the test's own, because the communicator fails
   run_ranks(2,
             [&](Rank& self) {
               OnGpu on(self);
@@ -119,7 +120,7 @@ TEST_F(DeviceFailures, AbortLetsStreamsGo) {
 TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
   const stand_in::Control& control = control_;
   if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";
-  std::barrier both(2);  // not of the communicator, which ends behind it
+  std::barrier both(2);  // one of the test's own: the communicator fails meanwhile
   run_ranks(2, [&](Rank& self) {
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
@@ -130,7 +131,7 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
     if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, 719);  // a launch failed
     both.arrive_and_wait();
     (void)fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream,
-                             nullptr);  // one of the two is refused
+                             nullptr);  // on one of the ranks the driver refuses it
     wait_until_failed(self.comm);
     (void)fsccl_unit_reshard(unit, on.stream);
     expect_drained(on, unit, FSCCL_ERR_SYSTEM, {"cuMemcpyBatchAsync"});
@@ -173,7 +174,7 @@ TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
       reduction.sharded_grads = nullptr;
       EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, on.stream, nullptr),
                    FSCCL_ERR_OUT_OF_MEMORY, "name it again");
-      reduction.sharded_grads = &grad.data;  // where they were: the tables are made anew
+      reduction.sharded_grads = &grad.data;  // names them again, so that the table is made
       ASSERT_OK(fsccl_unit_set_shards(unit, &shard.data));
     }
     both.arrive_and_wait();
@@ -185,7 +186,8 @@ TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
   });
 }
 
-// Code 1 says that the value is invalid, and 801 that it is not supported.
+// The driver refuses a batch of copies with code 1 (a value is invalid) or 801 (not supported). The
+// library then makes the copies one by one.
 TEST_F(DeviceFailures, ABatchThatTheDriverDoesNotTakeIsCopiedOneByOne) {
   const stand_in::Control& control = control_;
   if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";
@@ -200,7 +202,7 @@ TEST_F(DeviceFailures, ABatchThatTheDriverDoesNotTakeIsCopiedOneByOne) {
       both.arrive_and_wait();
       if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, code);
       both.arrive_and_wait();
-      for (int round = 0; round < 2; round++) {  // one of the two is refused the first
+      for (int round = 0; round < 2; round++) {  // one batch is refused in the first round
         twins.unshard();
         twins.compare_params();
         twins.reshard();

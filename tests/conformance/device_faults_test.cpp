@@ -1,6 +1,7 @@
-// Tests that errors of NCCL end on every rank, in time, in an error with its reason, while streams
-// go on, or that operations go on without NCCL. The tests run over the stand-in
-// (tests/stand_in/nccl), in processes of their own, because it reads its settings once.
+// Tests errors of NCCL. Either every rank gets in time an error that says the reason, and no stream
+// is blocked, or operations go on without NCCL. The tests run over the stand-in for NCCL
+// (tests/stand_in/nccl), each in a process of its own, because the stand-in reads its settings
+// once.
 #include <atomic>
 #include <functional>
 
@@ -74,7 +75,7 @@ TEST(DeviceFaults, AnOperationThatHangsEndsAtTheDeadline) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:hang:1"}}, [] {
     two_ranks(5000, [](const Summing& summing) {
       ASSERT_OK(summing.start());
-      summing.stream.synchronize();  // the watch has let it go
+      summing.stream.synchronize();  // returns, because the watch has ended the operation
       EXPECT_ERROR(summing.start(), FSCCL_ERR_TIMEOUT, "was not over in 5000 ms");
     });
   });
@@ -84,7 +85,7 @@ TEST(DeviceFaults, ARankThatLeavesEndsTheWaitOfStreams) {
   in_process({}, [] {
     std::atomic<bool> waits{false};
     two_ranks(kPatienceMs, [&](const Summing& summing) {
-      if (summing.self.rank == 1) return waits.wait(false);  // and ends its communicator
+      if (summing.self.rank == 1) return waits.wait(false);  // its communicator ends on return
       const fsccl_status_t status = summing.start();
       waits = true;
       waits.notify_all();
@@ -99,7 +100,7 @@ TEST(DeviceFaults, WhatNcclFindsOutEndsTheCommunicator) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:async:0"}}, [] {
     two_ranks(5000, [](const Summing& summing) {
       const Rank& self = summing.self;
-      fsccl_status_t status = summing.start();  // may see it already
+      fsccl_status_t status = summing.start();  // may fail already
       summing.stream.synchronize();
       while (status == FSCCL_OK && self.rank == 0)
         status = fsccl_barrier(self.comm, nullptr, nullptr);
@@ -119,7 +120,8 @@ TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
   });
 }
 
-// NCCL requires that one thread puts all that a process puts on a GPU, in one order.
+// NCCL requires that one thread of a process puts the operations of several communicators on a GPU,
+// in one order. So they become one group of NCCL.
 TEST(DeviceFaults, AGroupOverCommunicatorsIsOneOfNccl) {
   for (const char* const version : {"21903", "22809"})
     in_process({{"FSCCL_STAND_IN_NCCL_VERSION", version}}, [] {

@@ -69,7 +69,7 @@ TEST_P(DeviceMeshes, TheStateGoesToTheNextUnshardOnAnyStream) {
     OnGpu on(self);
     CudaStream* const other = on.gpu.stream();
     UnitCase c = simple_unit({{300, 40}, {17}}, 9);
-    c.keep = FSCCL_KEEP_ALWAYS;  // a kept copy does not outlive it
+    c.keep = FSCCL_KEEP_ALWAYS;  // broadcast_state() must drop the kept parameters
     c.marks_changes = true;
     TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream, &mesh);
     for (int root = 0; root < groups && !HasFailure(); root++) {
@@ -163,7 +163,7 @@ TEST_F(DeviceHsdp, ARuleSaysHowReplicasSum) {
     run_ranks(2, [&](Rank& self) {
       const Mesh mesh(self, 2);
       OnGpu on(self);
-      for (const int64_t elements : {16, 17}) {  // 128 and 256 bytes of both replicas, in lines
+      for (const int64_t elements : {16, 17}) {  // both replicas have 128 and 256 bytes of lines
         fsccl_unit_t unit = nullptr;
         ASSERT_OK(make_unit(simple_unit({{elements}}), mesh.shard, on.pool.get(), &unit, {}, {},
                             mesh.replicas));
@@ -210,7 +210,7 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
       ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr));
       fsccl_reduce_result_t got{};
       std::memcpy(&got, on.gpu.read(result, sizeof got, on.stream).data(), sizeof got);
-      const double each = defer ? 2 : 8;  // two ranks; the same again, and of two groups
+      const double each = defer ? 2 : 8;  // 2 ranks; then accumulated twice, over 2 groups
       const bool first = self.rank % 2 == 0;
       EXPECT_EQ(got.norm_squared, (first ? 16 : 15) * each * each);
       EXPECT_EQ(got.finite, 1);
@@ -298,8 +298,9 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   });
 }
 
-// A call that waits in the driver for a stream blocks other calls of the process. Ranks are threads
-// here, so these may be calls of a peer, for which the stream waits.
+// A call that waits in the driver for a stream blocks other calls of the process in the driver. As
+// ranks are threads here, it would block the peer's call for which the stream waits. So the library
+// must not wait in the driver for the results of a reduction.
 TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);
@@ -329,7 +330,7 @@ TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
   });
 }
 
-// This test does not run by NCCL, which names nobody.
+// This test does not run with NCCL, whose errors do not name the late rank.
 TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
   std::atomic<int> over{0};
   run_ranks(2,

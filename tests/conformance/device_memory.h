@@ -31,7 +31,8 @@ class DeviceBlock {
   ~DeviceBlock();
   DeviceBlock(const DeviceBlock&) = delete;
   char* get() const { return reinterpret_cast<char*>(memory_); }
-  void put(const void* from) const;  // whole; when they return it is done
+  // Copy the whole block from or to memory of the host, and return when that is done.
+  void put(const void* from) const;
   void take(void* to) const;
 
  private:

@@ -94,7 +94,7 @@ TEST_F(DevicePoolApi, AsAnAllocatorItServesPyTorchOnItsStream) {
     page.hold(a, 0);
     a.fill(at(block), 1, 20 * kMb);
     fsccl_torch_free(block, 20 * kMb, last_gpu(), a.get());
-    // This stream has finished; otherwise the call would wait for it.
+    // Stream b is idle. If it had work to do, the call would wait for that.
     void* const next = fsccl_torch_malloc(20 * kMb, last_gpu(), b.get());
     EXPECT_EQ(next, block);
     b.fill(at(next), 2, 20 * kMb);

@@ -1,7 +1,8 @@
-// Collectives on memory of GPUs have the same operations, results and errors as on memory of the
-// host, whatever moves the bytes (FSCCL_DEVICE_TRANSPORT). Each rank has a stream, on its own GPU
-// if there are enough. NCCL does not let ranks that are threads share one GPU, so they go through
-// host memory then. Tests are skipped if there is neither a GPU nor a stand-in.
+// Tests that collectives on memory of GPUs have the same operations, results and errors as on
+// memory of the host, whatever moves the bytes (FSCCL_DEVICE_TRANSPORT). Each rank has a stream, on
+// its own GPU if there are enough. NCCL does not let ranks that are threads share one GPU, so with
+// too few GPUs bytes go through host memory. Tests are skipped if there is neither a GPU nor a
+// stand-in.
 #include <numeric>
 
 #include "capture.h"
@@ -89,7 +90,7 @@ TEST_P(Device, EveryDtypeOperatorAndForm) {
   });
 }
 
-// Some counts exceed a piece of a stage.
+// Some counts exceed the piece that goes through host memory at a time.
 TEST_P(Device, LargerCounts) {
   run_ranks(GetParam(), [](Rank& self) {
     for (const Kind kind :

@@ -22,8 +22,8 @@ class DevicePoolScope {
   fsccl_pool_t pool_ = nullptr;
 };
 
-// Makes the unit of a case, on the memory of `pool`; *unit is null where it was refused. Shards are
-// the unit's own, or lie in `shards`.
+// Makes the unit of a case in `pool`. *unit is null if the library refuses the unit. Shards are in
+// memory of the unit, or in the memory that `shards` names.
 fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
                          fsccl_unit_t* unit, const std::vector<void*>& shards = {},
                          const std::vector<void*>& sharded_grads = {},
@@ -31,7 +31,8 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
 
 class TwinUnits {
  public:
-  // Makes the units of the ranks of `mesh`, with replicas, or of all ranks.
+  // Makes both units over the communicators of `mesh`, with replicas, or over all ranks if it is
+  // null.
   TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool,
             Gpu& gpu, CudaStream* stream, const Mesh* mesh = nullptr);
   ~TwinUnits();

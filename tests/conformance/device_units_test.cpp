@@ -86,7 +86,7 @@ TEST_P(DeviceUnits, RandomOnesAsOnTheHost) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceUnits, ::testing::Values(1, 2, 3, 4),
                          ::testing::PrintToStringParamName());
 
-// For a unit that goes by collectives the communicator agrees what moves them.
+// If a unit has the algorithm "collectives", the ranks agree on a transport for them.
 TEST_F(DeviceUnit, GoesAsTheRulesSay) {
   const auto explained = [](const Rank& self) {
     std::vector<char> text(1 << 16);
@@ -134,7 +134,7 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
       return static_cast<float>(unit * 1'000'000 + step * 10'000 + element);
     };
     for (uint64_t step = 1; step <= 20; step++) {
-      for (size_t u = 0; u < kUnits; u++) {  // the optimizer
+      for (size_t u = 0; u < kUnits; u++) {  // stands for the optimizer
         fsccl_view_t shard{};
         ASSERT_OK(fsccl_unit_shard(units[u], 0, &shard));
         std::vector<float> values;
@@ -240,7 +240,7 @@ TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
   run_ranks(kRanks, [&](Rank& self) {
     OnGpu on(self);
     UnitCase c = simple_unit({}, 5);
-    for (int i = 0; i < 12; i++) c.params.push_back({{600, 256}});  // pieces that copy engines take
+    for (int i = 0; i < 12; i++) c.params.push_back({{600, 256}});  // copy engines move the pieces
     c.keep = FSCCL_KEEP_ALWAYS;
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
@@ -376,7 +376,7 @@ TEST_F(DeviceUnit, GradientsOfALateRankAreReduced) {
   const Settings settings({{"FSCCL_TIMEOUT_MS", "20000"}});
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
-    // the table of the gradients is longer than any before
+    // The table of the gradients' addresses is longer than any table before.
     TwinUnits twins(simple_unit(std::vector<std::vector<int64_t>>(2000, {8})), self, on.host.get(),
                     on.pool.get(), on.gpu, on.stream);
     const fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
@@ -447,7 +447,8 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
     EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr),
                  FSCCL_ERR_INVALID_STATE, "no gradients");
     EXPECT_ERROR(fsccl_unit_release(unit, 0, on.stream), FSCCL_ERR_INVALID_STATE, "reshard");
-    // The legacy default stream takes no batch of copies; ranks on one GPU share it here.
+    // With a GPU for each rank the stream is the legacy default stream, which takes no batches of
+    // copies. Ranks on one GPU would share it, as they are threads.
     CudaStream* const stream = Gpu::count() < 2 ? on.stream : nullptr;
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr));
     EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr),

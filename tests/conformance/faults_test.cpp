@@ -22,7 +22,7 @@ struct Case {
   int ranks = 1;
 };
 
-// A unit, and what the pool says of it. `touch` runs on the last rank.
+// A unit with its pool in debug mode, gathered as the case says.
 struct Layer {
   fsccl_pool_t pool = nullptr;
   fsccl_unit_t unit = nullptr;
@@ -78,8 +78,8 @@ bool ended_by_it(int status) {
 
 class Faults : public ::testing::Test {
  protected:
-  // A death test that only forks would fork a process that uses the library, in which the test
-  // could not run.
+  // A death test that only forks would run in the child of a process that uses the library, where
+  // the library refuses all calls. In this style the child starts the program anew.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 

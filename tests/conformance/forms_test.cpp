@@ -176,7 +176,7 @@ void all_to_all_v(Form& f) {
     sent += counts[f.rank()][q];
     recv_counts.push_back(counts[q][f.rank()]);
     recv_begins.push_back(received);
-    received += recv_counts.back() + 1;  // a gap
+    received += recv_counts.back() + 1;  // leaves a gap behind each part
   }
   const bool pooled = f.pooled();
   Floats in(f.pool, pooled, sent), out(f.pool, pooled, received);
@@ -257,8 +257,8 @@ TEST(Group, BlockingCallsEndTogether) {
     fsccl_comm_t other = nullptr;
     ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &other));
     std::vector<float> a(3000), b(3000), mine(1000, static_cast<float>(self.rank));
-    // Ranks make the calls in different orders. Without the group either call would wait for the
-    // other for ever.
+    // Ranks make the two calls in different orders. Without the group each rank would wait in its
+    // first call for ever.
     ASSERT_OK(fsccl_group_start());
     ASSERT_OK(fsccl_group_start());
     const bool swap = self.rank == 1;
@@ -296,7 +296,8 @@ TEST(Forms, WrongCounts) {
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), one, zeros, FSCCL_FLOAT32,
                                     self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "overlap");
-    // Only by comparing their calls can the ranks see that these do not fit.
+    // Each rank's arguments are valid. Only a comparison of all ranks' arguments shows that they do
+    // not fit.
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), self.rank ? one : zeros,
                                     begins, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
                  FSCCL_ERR_MISMATCH, "send_counts");

@@ -1,6 +1,5 @@
-// The actions of tests on a GPU, which are streams, copies and events, by the driver that the
-// library uses, found at run time. They run over the stand-in (tests/stand_in/cuda) as over a real
-// driver.
+// Streams, copies and events for tests on a GPU. They call the driver that the library uses, which
+// is found at run time: a real one, or the stand-in (tests/stand_in/cuda).
 #pragma once
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -55,7 +54,7 @@ class Gpu {
 
   int ordinal() const { return ordinal_; }
   CudaStream* stream() { return stream(1); }
-  // The stream and the legacy default stream wait for each other.
+  // Returns a new stream. The stream and the legacy default stream wait for each other.
   CudaStream* blocking_stream() { return stream(0); }
   void synchronize(CudaStream* stream) {
     check(function<int(CudaStream*)>("cuStreamSynchronize")(stream));
@@ -73,18 +72,18 @@ class Gpu {
     check(function<int(CudaStream*, CudaEvent*, unsigned)>("cuStreamWaitEvent")(later,
                                                                                 events_.back(), 0));
   }
-  // Allocates memory. A test does so before it puts work on a stream and before a call that all
-  // ranks make: the driver may wait for the device in here, and so for other ranks of this process,
-  // which would wait for this one.
+  // Allocates memory. The driver may wait for the device in here, and so for streams of other ranks
+  // of this process, which may wait for this rank. So a test calls this before it puts work on a
+  // stream and before a call that all ranks make.
   void* memory(size_t bytes) {
     unsigned long long address = 0;
     check(function<int(unsigned long long*, size_t)>("cuMemAlloc_v2")(&address, bytes ? bytes : 1));
     memory_.push_back(reinterpret_cast<void*>(address));
     return memory_.back();
   }
-  // `to` and `from` may each lie on the host. If the driver would wait inside the call for what the
-  // stream still has to do, the stream is idle first: calls of other ranks, which are threads of
-  // this process, would wait for this one, and the stream may wait for them.
+  // `to` and `from` may each lie on the host. For some host memory the driver would wait inside the
+  // call until the stream is idle. That would block calls of other ranks, which are threads of this
+  // process, and for which the stream may wait. So this function waits for the stream before.
   void copy(void* to, const void* from, size_t bytes, CudaStream* stream) {
     if (ordinary(to) || (ordinary(from) && bytes > kStaged)) settle(stream);
     if (bytes)
@@ -110,7 +109,7 @@ class Gpu {
                                                                                    flags, 0));
     return streams_.back();
   }
-  // The driver copies up to this many bytes of a source aside at once.
+  // The driver copies a source of up to this many bytes aside, and so does not wait for the stream.
   static constexpr size_t kStaged = 64 << 10;
   static constexpr int kNotReady = 600;
 

@@ -1,7 +1,7 @@
 // Tests collectives by hosts, on hosts of every shape: their results, the bytes that cross between
-// hosts, and the order of sums, bit for bit. Sums are made over the ranks of a host first (run), or
-// in rank order whatever the hosts are (placement). With one host, or one rank a host, both are
-// rank order.
+// hosts, and the order of sums, bit for bit. With FSCCL_REPRODUCIBLE=run sums are made over the
+// ranks of a host first, and with "placement" in rank order whatever the hosts are. With one host,
+// or one rank a host, both are rank order.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -179,7 +179,8 @@ bool even(const Counts& counts) {
                      [&](size_t count) { return count == counts[0]; });
 }
 
-// Gathers parts that lie end to end, or with gaps and in the other order on odd ranks.
+// Gathers parts that lie end to end. If `displaced`, there are gaps between them, and on odd ranks
+// they are in reverse order.
 void gather(Rank& self, const Counts& counts, bool in_place, bool displaced) {
   const auto rank = static_cast<size_t>(self.rank);
   Counts places(counts.size());
@@ -382,7 +383,7 @@ TEST_P(Hosts, RoundOnce) {
   });
 }
 
-// Means and multiples are made of integers that floats hold exactly.
+// Tests means and scaled sums of integers that floats hold exactly.
 TEST_P(Hosts, Scale) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
   run_shape(GetParam(), [](Rank& self) {
@@ -491,7 +492,7 @@ TEST(Sums, InFlightTogether) {
     std::vector<fsccl_work_t> works;
     float expected = 1;
     for (int i = 0; i < 6; ++i) {
-      const size_t count = i % 2 ? 1000 : kCount;  // below and above what goes by hosts
+      const size_t count = i % 2 ? 1000 : kCount;  // only the large one goes by hosts
       works.emplace_back();
       const fsccl_status_t status =
           fsccl_all_reduce(values.data(), values.data(), count, FSCCL_FLOAT32, FSCCL_SUM, self.comm,

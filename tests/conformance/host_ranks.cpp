@@ -34,7 +34,8 @@ std::vector<std::string> host_names() {
 std::vector<int> placed_ranks;  // in the process of a rank
 int host_of_this = 0;
 
-// Enters the network of the host, or, where the kernel has none for it, takes its name.
+// Enters the network namespace of the host, or takes the host's name only if there are no network
+// namespaces (`name` is empty).
 void enter(const std::string& name, size_t host) {
   if (name.empty()) {
     EXPECT_OK(fsccl_config_set("FSCCL_HOST_ID", ("host " + std::to_string(host)).c_str()));
@@ -54,7 +55,7 @@ size_t number_of_hosts() { return host_names().size(); }
 
 int64_t bytes_sent() {
   std::ifstream counters("/proc/self/net/dev");
-  const bool real = hosts_given() && !host_names()[0].empty();  // networks of their own
+  const bool real = hosts_given() && !host_names()[0].empty();  // each has a network of its own
   for (std::string line; real && std::getline(counters, line);) {
     std::istringstream words(line);
     std::string name;
@@ -71,7 +72,7 @@ void run_ranks_on_hosts(int ranks, std::vector<int> placed,
   const std::vector<std::string> hosts = host_names();
   for (int rank = static_cast<int>(placed.size()); rank < ranks; ++rank)
     placed.push_back(rank * static_cast<int>(hosts.size()) / ranks);
-  // Rank 0's message to the others: written once, then the pipe ends.
+  // Rank 0 writes the unique id into shared memory, and then closes the pipe to tell the others.
   void* const shared = mmap(nullptr, sizeof(fsccl_unique_id_t), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);

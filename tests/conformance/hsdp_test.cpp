@@ -19,7 +19,7 @@ TEST(Hsdp, NoPhaseBlocksTheCall) {
     const Mesh mesh(self, 2);
     const PoolScope pool(self.comm);
     UnitCase c = simple_unit({{40, 5}, {7}});
-    c.params[1].own_grad = true;  // two operations over the replicas
+    c.params[1].own_grad = true;  // so there are two operations over the replicas
     TestUnit unit(c, mesh.shard, pool.get(), mesh.replicas);
     unit.write_grads(1, self.rank);
     if (self.rank == 3)
@@ -70,8 +70,8 @@ class Meshes : public ::testing::TestWithParam<std::pair<int, int>> {
   }
 };
 
-// Some micro-batches are reduced over the shard ranks alone, and then one is summed over the
-// replicas, too. The random units bring frozen and tied parameters.
+// Some micro-batches are reduced over the shard ranks alone, and the last one is summed over the
+// replicas, too. Some of the random units have frozen and tied parameters.
 TEST_P(Meshes, AccumulateAndTell) {
   const auto& [ranks, groups] = GetParam();
   run_spread(ranks, [groups = groups](Rank& self) {
@@ -227,8 +227,8 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
         EXPECT_THAT(mine.data(), ::testing::HasSubstr(shard));
         EXPECT_THAT(mine.data(), ::testing::HasSubstr(replica));
       }
-      // The broadcast mends the replicas. A kept copy of the parameters does not outlive it, though
-      // the caller marks changes itself.
+      // The broadcast makes the replicas equal. It drops a kept copy of the parameters, although in
+      // this unit the caller marks changes itself.
       unit.unshard();
       unit.reshard();
       unit.write_shards(mesh.group == 0 ? 2 : 1);

@@ -70,7 +70,7 @@ void run_collectives(const Rank& self, const Pages& send, const Pages& recv, int
     ASSERT_EQ(recv.as<int32_t>()[i],
               self.ranks * value(0, i) + 1000 * (self.ranks * (self.ranks - 1) / 2));
   const int root = round % self.ranks;
-  // Some odd part of it, which begins and ends inside.
+  // This broadcasts a part that begins and ends inside of the pages.
   ASSERT_OK(fsccl_broadcast(send.as<int32_t>() + 3, count - 5, FSCCL_INT32, root, self.comm,
                             nullptr, nullptr));
   for (size_t i = 3; i < count - 2; i++) ASSERT_EQ(send.as<int32_t>()[i], value(root, i));
@@ -127,7 +127,7 @@ TEST(Imports, PartsOfOneAllocationInAnyOrder) {
     for (const size_t at : {0, 5, 39, 20})
       ASSERT_OK(fsccl_pool_free(pool.get(), pages.data() + at * kPage, nullptr));
     expect_filled(pages, 3, "parts ended");
-    // it is private memory again
+    // The pages are private memory again, so they can be imported once more.
     ASSERT_OK(fsccl_pool_import(pool.get(), pages.data(), pages.bytes()));
     expect_filled(pages, 3, "whole imported");
     ASSERT_OK(fsccl_pool_free(pool.get(), pages.data(), nullptr));
@@ -163,7 +163,7 @@ TEST(Imports, MisuseIsRefusedAndChangesNothing) {
     void* file = mmap(nullptr, kPage, kReadWrite, MAP_PRIVATE, fd, 0);
     ASSERT_NE(file, MAP_FAILED);
     refuse(file, kPage, "of a file");
-    // Not the address of a variable: a sanitizer keeps these elsewhere.
+    // The address of a variable would not do, because a sanitizer keeps variables elsewhere.
     refuse(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) / kPage *
                                    kPage),
            kPage, "stack");

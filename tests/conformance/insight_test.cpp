@@ -41,7 +41,7 @@ TEST(Explain, NamesTheCandidatesAndWhatIsChosen) {
             << text;
       }
     const std::string large = explanation(self.comm, "all_gather", 1 << 20);
-    // The way is direct, read by the system, in pieces of several sizes.
+    // The candidates include direct plans, in which the system reads, with pieces of several sizes.
     EXPECT_GE(count(large, "\"plan\":"), 4u) << large;
     EXPECT_EQ(count(large, "\"memory\":\"pool\",\"predicted_us\":[0-9.]+,\"chosen\":true"), 1u)
         << large;

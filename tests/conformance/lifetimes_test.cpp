@@ -1,5 +1,5 @@
-// How long objects live: any thread may use what another one destroys. LIFETIME_MS says for how
-// long each storm of calls lasts.
+// Tests the lifetimes of objects: any thread may call functions on an object while another thread
+// destroys it. LIFETIME_MS says for how long each test makes such calls.
 #include <fsccl/allocator.h>
 
 #include <atomic>
@@ -117,7 +117,7 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
     default:
       status = fsccl_pool_alloc(pool, 1000, nullptr, &block);
       if (status != FSCCL_OK) return status;
-      EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // until then the pool does not go
+      EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // a pool with a block stays
       return FSCCL_OK;
   }
 }
@@ -130,7 +130,7 @@ fsccl_status_t call_unit(Objects& objects, unsigned) {
   return fsccl_unit_shard(objects.unit, 0, &view);
 }
 
-// Makes and destroys everything as often as it can, while threads call.
+// Makes and destroys all objects as often as it can, while other threads make the `calls`.
 int come_and_go(Objects& objects, bool aborts,
                 const std::vector<fsccl_status_t (*)(Objects&, unsigned)>& calls) {
   std::vector<std::thread> threads;
@@ -170,7 +170,7 @@ int come_and_go(Objects& objects, bool aborts,
         fsccl_unit_reshard(unit, nullptr);
         EXPECT_OK(fsccl_unit_destroy(unit));
       }
-      // others have a block
+      // Another thread may still have a block of the pool.
       while (fsccl_pool_destroy(pool) == FSCCL_ERR_INVALID_STATE) std::this_thread::yield();
     }
     EXPECT_OK(fsccl_comm_destroy(comm));
@@ -225,8 +225,8 @@ TEST(Lifetimes, TwoThreadsMayDestroyTheSame) {
   }
 }
 
-// A work belongs to its communicator for ever. A later communicator at the same place is not taken
-// for that.
+// A work belongs to its communicator for ever. A later communicator that takes the place of the
+// destroyed one in the library's table is not taken for it.
 TEST(Lifetimes, AWorkNamesNoLaterCommunicator) {
   fsccl_work_t first = nullptr;
   for (int i = 0; i < 1100; i++) {
@@ -280,8 +280,8 @@ TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
   });
 }
 
-// A thread waits for another rank in an operation. Its communicator cannot be destroyed before it
-// was aborted.
+// A thread waits for another rank in an operation. The communicator cannot be destroyed until it is
+// aborted.
 TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
   run_ranks(2, [](Rank& self) {
     static std::atomic<int> over;
@@ -300,7 +300,7 @@ TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
       while (!begun) std::this_thread::yield();
       EXPECT_ERROR(fsccl_comm_destroy(comm), FSCCL_ERR_INVALID_STATE, "in flight", "abort");
       EXPECT_OK(fsccl_comm_abort(comm));
-      EXPECT_OK(fsccl_comm_destroy(comm));  // when the thread has left
+      EXPECT_OK(fsccl_comm_destroy(comm));  // waits until the thread has left its call
       blocked.join();
       over = 1;
     } else {

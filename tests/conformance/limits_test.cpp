@@ -12,7 +12,8 @@
 namespace fsccl::testing {
 namespace {
 
-// A process that has started the driver cannot use it in a child of a fork.
+// A process that has started CUDA's driver cannot use the driver in a child of a fork. So a pool in
+// host memory must not load the driver.
 TEST(Pools, OnAHostDoNotStartTheDriverOfGpus) {
   run_ranks(2, [](Rank& self) { const PoolScope pool(self.comm); });
   std::ifstream maps("/proc/self/maps");
@@ -69,7 +70,7 @@ UnitCase wide_unit() {
 
 TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
-    for (const int tight : {0, 1, 2})  // this rank's limit counts for all
+    for (const int tight : {0, 1, 2})  // the smallest limit, this rank's, counts for all
       run_ranks(3, [=](Rank& self) {
         const PoolScope pool(self.comm, self.rank == tight ? 12 << 20 : 256 << 20);
         UnitCase c = wide_unit();
@@ -175,8 +176,8 @@ TEST(Pools, ALimitIsUsableUpToItself) {
 // A pool of one rank that asks its program for memory.
 struct Pressed {
   fsccl_pool_t pool = nullptr;
-  std::vector<void*> blocks;    // that it gives up, one each time
-  std::vector<uint64_t> asked;  // for how many bytes
+  std::vector<void*> blocks;    // the program gives one up each time that it is asked
+  std::vector<uint64_t> asked;  // the bytes of each request
   size_t bytes = 0;             // bytes of a block
   static uint64_t give_up(void* context, fsccl_pool_t pool, uint64_t bytes) {
     auto& self = *static_cast<Pressed*>(context);
@@ -219,7 +220,7 @@ TEST(Limits, TheProgramIsAskedBeforeTheLimitRefuses) {
     void* first = pressed.take(6 * kMiB);
     pressed.blocks = {pressed.take(4 * kMiB)};  // at the end, so that its memory can go back
     pressed.bytes = 4 * kMiB;
-    // A unit's slot of 8 MiB beside blocks of 10.
+    // The unit's slot of 8 MiB does not fit beside 10 MiB of blocks.
     UnitCase c = simple_unit({{kMiB}});
     c.params[0].dtype = c.wire = FSCCL_FLOAT64;
     c.params[0].frozen = c.params[0].own_shard = true;
@@ -233,7 +234,7 @@ TEST(Limits, TheProgramIsAskedBeforeTheLimitRefuses) {
     void* block = nullptr;
     EXPECT_ERROR(fsccl_pool_alloc(pressed.pool, 4 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
                  "its limit of 16777216", "at least 18874368");
-    EXPECT_EQ(pressed.asked.size(), 2u);  // it was asked, once, and had nothing
+    EXPECT_EQ(pressed.asked.size(), 2u);  // the program was asked once more, and had nothing
     EXPECT_OK(fsccl_pool_free(pressed.pool, first, nullptr));
   });
 }
@@ -247,7 +248,7 @@ TEST(Limits, BeyondTheSoftLimitTheProgramIsAskedAndNothingRefused) {
     EXPECT_EQ(pressed.asked, std::vector<uint64_t>{8 * kMiB});
     EXPECT_OK(fsccl_pool_free(pressed.pool, high, nullptr));
     EXPECT_EQ(pressed.stats().reserved_bytes, 16 * kMiB);
-    EXPECT_OK(fsccl_pool_step(pressed.pool));  // gives back what is unused
+    EXPECT_OK(fsccl_pool_step(pressed.pool));  // gives unused memory back
     EXPECT_EQ(pressed.stats().reserved_bytes, 6 * kMiB);
     EXPECT_OK(fsccl_pool_free(pressed.pool, low, nullptr));
   });
@@ -331,7 +332,8 @@ TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
   });
 }
 
-// The needs of a schedule are reported before its first step, for all slots together.
+// A schedule that does not fit the limit is refused before its first step, and the error says how
+// many bytes all its slots need together.
 TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 12 * kMiB);

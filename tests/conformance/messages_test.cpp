@@ -22,7 +22,7 @@ std::vector<char> letter(int from, int to, uint64_t number, size_t bytes) {
   return text;
 }
 
-// A buffer in the pool, or not.
+// A buffer in the pool, or in the test's own memory if `pool` is null.
 class Buffer {
  public:
   Buffer(fsccl_pool_t pool, size_t bytes) : pool_(pool), own_(pool ? 0 : bytes + 1) {
@@ -62,7 +62,8 @@ void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class Messages : public ::testing::TestWithParam<Way> {};
 
-// Each rank sends every size to each other rank, the next rank first, while it receives the same.
+// Each rank sends messages of every size to each other rank, beginning with the next rank, and
+// meanwhile receives the same sizes.
 TEST_P(Messages, AllPairsAllSizes) {
   const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
   run_ranks(4, [](Rank& self) {
@@ -232,7 +233,7 @@ TEST(Message, InFlightKeepsTheCommunicatorAndAnAbortEndsIt) {
               char data[8] = "";
               const fsccl_status_t met = fsccl_barrier(self.comm, nullptr, nullptr);
               if (self.rank == 1) {
-                // The abort may overtake what rank 0 said last.
+                // The abort may arrive before the last signals of rank 0.
                 EXPECT_THAT(met, ::testing::AnyOf(FSCCL_OK, FSCCL_ERR_ABORTED));
                 EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_ABORTED);
                 return;

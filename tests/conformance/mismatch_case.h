@@ -1,4 +1,4 @@
-// Calls that are drawn, and what they can differ in: every field of an operation's fingerprint.
+// Random calls, and the fields of an operation's fingerprint in which two calls can differ.
 #pragma once
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 namespace fsccl::testing {
 
-// The differences between two calls. A new field of the fingerprint does not compile here, and has
-// to be drawn below.
+// The fields in which two calls can differ. If the fingerprint gets a new field, this file does not
+// compile until the field is added here and in differ().
 enum class Field { op, dtype, kind, flags, root, count, sequence, history };
 constexpr bool all_fields_are_known() {
   [[maybe_unused]] const auto [op, dtype, kind, flags, root, count, sequence, history] =
@@ -62,7 +62,7 @@ struct Call {
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
   double scale = 1;  // scale of FSCCL_OP_PREMUL_SUM
   int root = 0;
-  int longer = 0;      // in parts and lists: the rank whose part has one element more
+  int longer = 0;      // in forms with parts and lists: the rank whose part has one element more
   size_t tensors = 1;  // tensors of a list
 };
 
@@ -82,8 +82,8 @@ inline Call random_call(Random& random, int ranks) {
   return call;
 }
 
-// Returns the elements for `ranks` ranks, each with a part for each other, and for as many tensors
-// as there can be.
+// Returns the number of elements that the largest call of `ranks` ranks needs: a part for each rank
+// in each of kMostTensors tensors.
 inline size_t most_elements(int ranks) {
   return kMostTensors * static_cast<size_t>(ranks) * (kMost + 2);
 }
@@ -106,8 +106,8 @@ inline fsccl_status_t issue(const Call& c, fsccl_comm_t comm, std::vector<double
                             std::vector<double>& out) {
   const fsccl_op_t op = {c.kind, 0, c.scale};
   void *send = in.data(), *recv = out.data();
-  // Each rank sends, or gets, `count` elements of each; of those in parts and lists one part is
-  // longer.
+  // Each rank has a part of `count` elements. In forms with parts and in lists one rank's part has
+  // one element more. In a broadcast of a list, which has no parts, `longer` changes the count.
   const auto ranks = static_cast<size_t>(c.ranks);
   std::vector<size_t> even(ranks, c.count), counts = even, begins;
   counts[of_a_list(c.op) && c.op == kBroadcastList ? 0 : static_cast<size_t>(c.longer)] += 1;
@@ -177,8 +177,8 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
       call->count = call->count > 1 && random.below(2) ? call->count - 1 : call->count + 1;
       return call->op != kBarrier && call->op != kAllToAllV;
     case Field::history:
-      // Further arguments of a call: a scale, the types of a list's tensors, or the ranks' parts.
-      // Other tests have the arguments of units.
+      // The history also describes further arguments of a call: the scale of the operator, the
+      // types of a list's tensors, or the ranks' parts. Other tests have the arguments of units.
       if (way % 3 == 0) {
         call->scale = 1 + 0x1p-52;
         return sums(call->op) && call->kind == FSCCL_OP_PREMUL_SUM;
@@ -189,17 +189,17 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
       }
       call->longer = another(call->longer, call->ranks, random);
       return in_parts(call->op) || of_a_list(call->op);
-    case Field::flags:  // units alone have them
+    case Field::flags:  // only operations of units have flags
       return false;
   }
   return false;
 }
 
-// Returns the word of the error's text for the field.
+// Returns the word by which the error names the field.
 inline const char* word_of(Field field) {
   switch (field) {
     case Field::op:
-    // One rank has made a call less, so its next call meets a later call of the others.
+    // One rank has left out a call, so its next call meets the others' call that it has left out.
     case Field::sequence:
       return "they differ in operation";
     case Field::dtype:
@@ -213,12 +213,13 @@ inline const char* word_of(Field field) {
     case Field::count:
       return "they differ in count";
     case Field::history:
-      return "scale)";  // among what it can be
+      return "scale)";  // the last of the arguments that the error lists
   }
   return "nothing";
 }
 
-// Returns the same for a call, whose kind says what it has besides its fields.
+// Returns the same, but for the field `history` the words for the arguments that this kind of call
+// has.
 inline const char* word_of(Field field, const Call& call) {
   if (field != Field::history) return word_of(field);
   return of_a_list(call.op)  ? "the types or parts of the tensors"
@@ -226,7 +227,7 @@ inline const char* word_of(Field field, const Call& call) {
                              : "the scale of fsccl_premul_sum()";
 }
 
-// Returns the words of the error's text for a call.
+// Returns the words with which the error describes a call.
 inline std::string words_of(const Call& call) {
   if (call.op == kBarrier) return "barrier (operation";
   return of_a_list(call.op) ? fmt::format("{} of {} tensors", kNames[call.op], call.tensors)

@@ -15,8 +15,8 @@ class Mismatches : public ::testing::TestWithParam<int> {};
 TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
   constexpr Field kFields[] = {Field::op,    Field::dtype,    Field::kind,   Field::root,
                                Field::count, Field::sequence, Field::history};
-  // The last programs go in many rounds, with a reduce whose senders wait for nobody, so ranks are
-  // further apart when they meet.
+  // In the last programs operations take many rounds, and the senders of a reduce wait for nobody,
+  // so ranks are further apart when a difference is found.
   const bool rounds = GetParam() >= 10;
   const Settings settings{{"FSCCL_SLOT_BYTES", rounds ? "4K" : "auto"},
                           {"FSCCL_PLAN", rounds ? "reduce=small_slots" : ""}};
@@ -33,7 +33,7 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
       wrong = calls.back() = random_call(random, ranks);
     odd_calls = calls;
     odd_calls.back() = wrong;
-    // The other ranks make this call one call later.
+    // The other ranks make one call more, so they make this call one call later.
     if (field == Field::sequence) calls.push_back(wrong);
     const Call right = calls[odd_calls.size() - 1];
     const std::string said = fmt::format("rank {} calls {}", odd, words_of(wrong));
@@ -44,7 +44,7 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
       fsccl_status_t status = FSCCL_OK;
       for (const Call& call : self.rank == odd ? odd_calls : calls)
         if (status == FSCCL_OK) status = issue(call, self.comm, in, out);
-      // The operation may be one that need not see all ranks, so a barrier follows.
+      // Some operations do not make every rank wait for all others, so a barrier follows.
       if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
       EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(),
                    "they differ in", word_of(field, wrong));
@@ -52,7 +52,7 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
   }
 }
 
-// Differences between steps of units, beside those of other calls.
+// The arguments of a unit's operations in which ranks can differ, besides the fields above.
 enum Difference { kWritable, kKept, kAccumulated, kDeferred, kScaled, kOrdered, kDifferences };
 
 fsccl_status_t unshard(TestUnit& unit) {
@@ -85,8 +85,8 @@ fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUn
         if (const fsccl_status_t status = reshard(*each); status != FSCCL_OK) return status;
       return unshard(unit);
     default:
-      // The gradients lie in memory of the caller: fsccl_unit_grad() fails as soon as ranks that
-      // are ahead have differed.
+      // The gradients lie in memory of the caller, because fsccl_unit_grad() would fail as soon as
+      // ranks that are ahead have found the difference.
       config.grads = unit.own_grads(1, unit.rank());
       config.accumulate = difference == kAccumulated && odd;
       config.defer_replicas = difference == kDeferred && odd;
@@ -193,8 +193,8 @@ TEST(Sites, MessagesHaveNoneAndZeroIsNone) {
   });
 }
 
-// Each rank waits for another one. A rank that only receives does not always signal that it has
-// entered.
+// Each rank names another root, so each waits for another rank. A rank that only receives does not
+// always signal that it has entered the operation.
 TEST(Differences, OfAllRanksAreTold) {
   for (const size_t count : {size_t{2}, kMost})
     for (const size_t before : {0, 1, 3, 4})

@@ -268,7 +268,7 @@ void expect_mismatch(const std::function<fsccl_status_t(const Rank&, const std::
     for (size_t i = 3 * 4096; i < out.size(); i++)
       ASSERT_EQ(out[i], -7) << "a refused operation wrote behind its result";
     for (const float x : in) ASSERT_EQ(x, 1);
-    EXPECT_LT(fsccl_barrier(self.comm, nullptr, nullptr), 0);  // the communicator is over
+    EXPECT_LT(fsccl_barrier(self.comm, nullptr, nullptr), 0);  // the communicator has failed
     fsccl_status_t state;
     EXPECT_OK(fsccl_comm_async_error(self.comm, &state));
     EXPECT_EQ(state, FSCCL_ERR_MISMATCH);
@@ -398,7 +398,7 @@ TEST(Waits, ADeadlineNamesWhoIsMissing) {
                              "barrier", "1");
                 over++;
               }
-              while (over < 2) std::this_thread::yield();  // rank 1 is there, but never calls
+              while (over < 2) std::this_thread::yield();  // rank 1 lives, but never calls
             },
             {.timeout_ms = 200});
 }

@@ -208,8 +208,8 @@ TEST(Notifications, NotBeforeThePeerIsThere) {
     int fd = -1, closed = -1;
     ASSERT_OK(fsccl_work_callback(work, Told::done, &told));
     ASSERT_OK(fsccl_work_event_fd(work, &fd));
-    // The program closes the descriptor early, and another file gets its number. Nothing may be
-    // written to that file.
+    // The program closes the descriptor early, and another file gets its number. The library must
+    // not write to that file.
     ASSERT_OK(fsccl_work_event_fd(work, &closed));
     close(closed);
     const int other = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

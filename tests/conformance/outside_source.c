@@ -45,7 +45,7 @@ static fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, vo
   void* given = NULL;
   int slot;
   (void)stream;
-  /* the library does not ask so */
+  /* The library must never ask for no bytes, or with no alignment. */
   if (bytes == 0 || alignment == 0) return FSCCL_ERR_INVALID_ARGUMENT;
   if (source->answer == OUTSIDE_NULL) return FSCCL_OK;
   if (source->answer == OUTSIDE_ODD_STATUS) return (fsccl_status_t)FSCCL_ERR_ABORTED;

@@ -1,6 +1,7 @@
 /*
- * A source of memory as a program outside would write it, in C: on malloc, or on one anonymous file
- * a block, of at most `capacity` bytes, with contents of 0xAB. It can be told to misbehave.
+ * A source of memory in C, as a program that uses the library would write it. Its memory is of
+ * malloc, or one anonymous file for each block. It gives at most `capacity` bytes in all, filled
+ * with 0xAB. `answer` makes it misbehave.
  */
 #ifndef OUTSIDE_SOURCE_H
 #define OUTSIDE_SOURCE_H
@@ -18,7 +19,7 @@ enum outside_answer {
   OUTSIDE_RIGHT = 0,
   OUTSIDE_NULL,       /* FSCCL_OK, and NULL */
   OUTSIDE_MISALIGNED, /* 8 bytes beyond an aligned address */
-  OUTSIDE_TWICE,      /* the block before once more */
+  OUTSIDE_TWICE,      /* the previous block once more */
   OUTSIDE_ODD_STATUS, /* a status that no source may return */
   OUTSIDE_NO_FILE     /* share() returns FSCCL_OK, and no descriptor */
 };
@@ -26,18 +27,18 @@ enum outside_answer {
 typedef struct outside_source {
   pthread_mutex_t mutex;
   size_t capacity, out;
-  int files; /* nonzero: blocks are files */
+  int files; /* nonzero: each block is a file */
   enum outside_answer answer;
   int allocations, frees, wrong_frees;
   struct {
-    void* pointer; /* given out */
+    void* pointer; /* the address that the caller got */
     void* whole;   /* the pointer of malloc */
     size_t bytes;
     int fd;
   } blocks[OUTSIDE_BLOCKS];
 } outside_source_t;
 
-/* Fills the source, and *allocator with functions on it; share() is there if `files`. */
+/* Initializes the source and the table of its functions. The table has share() if `files`. */
 void outside_source_init(outside_source_t* source, size_t capacity, int files,
                          fsccl_allocator_t* allocator);
 

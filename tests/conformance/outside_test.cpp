@@ -33,7 +33,7 @@ TEST(Outside, TablesFromOutsideAreChecked) {
   table.memory = wild<fsccl_memory_t>(7);
   expect(table, FSCCL_ERR_INVALID_ARGUMENT, "memory is 7");
   table = below.table;
-  table.size = offsetof(fsccl_allocator_t, share);  // an older one
+  table.size = offsetof(fsccl_allocator_t, share);  // a table of an older program
   table.name = nullptr;
   table.destroy = [](void*) { return FSCCL_ERR_INTERNAL; };
   ASSERT_OK(fsccl_allocator_limit(&table, 1000, below.add()));
@@ -59,7 +59,7 @@ TEST(Outside, AnswersFromOutsideAreChecked) {
   below.source->answer = OUTSIDE_RIGHT;
   EXPECT_EQ(other, nullptr);
   EXPECT_OK(give(limit, pointer, 100));
-  EXPECT_EQ(below.source->frees, 2);  // the block, and the misaligned one
+  EXPECT_EQ(below.source->frees, 2);  // the block, and the misaligned one that was refused
 }
 
 TEST(TorchAllocator, ServesEachDeviceFromItsAllocator) {

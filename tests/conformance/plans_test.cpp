@@ -45,8 +45,8 @@ TEST_P(Plans, WhatARecordedStepTookBeyondItsPlanIsGivenBack) {
     const uint64_t recorded = pool.stats().reserved_bytes;
     for (int step = 0; step < 3; ++step) overlapping(false);
     const fsccl_pool_stats_t planned = pool.stats();
-    // The pool gives back a part, less the pages that the recorded step itself gave back where a
-    // slot found no place.
+    // The plan needs one part less than the recorded step took. The difference can be smaller by
+    // the pages that the pool gave back during the recorded step, to find a place for a slot.
     EXPECT_LE(recorded - planned.reserved_bytes, hosts ? kPart : 0) << "rank " << self.rank;
     EXPECT_GE(recorded - planned.reserved_bytes, hosts ? kPart / 2 : 0) << "rank " << self.rank;
     overlapping(true);  // takes again what was given back

@@ -1,6 +1,6 @@
-// A pool's reports about itself: the holders of its memory, snapshots, the log. Each is compared
-// with the program's actions, and with fsccl_pool_stats(). tests/torch/memory_viz_test.py has
-// PyTorch's own viewer read snapshots.
+// Tests a pool's reports about itself: the owners of its memory, snapshots, the log. Each is
+// compared with the program's actions, and with fsccl_pool_stats(). In
+// tests/torch/memory_viz_test.py PyTorch's own viewer reads snapshots.
 #include <unistd.h>
 
 #include <atomic>
@@ -83,7 +83,7 @@ Json snapshot_of(fsccl_pool_t pool, const std::string& path) {
   return Json::parse(std::ifstream(path));
 }
 
-// Checks the rules of every snapshot. Returns live bytes by the owner's name.
+// Checks what must hold in every snapshot. Returns the live bytes of each owner, by its name.
 std::map<std::string, uint64_t> check_snapshot(const Json& snapshot,
                                                const fsccl_pool_stats_t& stats, bool hosts_shared) {
   std::map<std::string, uint64_t> live;
@@ -92,7 +92,7 @@ std::map<std::string, uint64_t> check_snapshot(const Json& snapshot,
     uint64_t at = segment.at("address"), active = 0;
     const uint64_t end = at + segment.at("total_size").get<uint64_t>();
     for (const Json& block : segment.at("blocks")) {
-      EXPECT_EQ(block.at("address"), at);  // side by side, without a rest
+      EXPECT_EQ(block.at("address"), at);  // blocks lie side by side, without gaps
       at += block.at("size").get<uint64_t>();
       EXPECT_LE(block.at("requested_size"), block.at("size"));
       if (block.at("state") != "active_allocated") continue;
@@ -111,8 +111,8 @@ std::map<std::string, uint64_t> check_snapshot(const Json& snapshot,
   return live;
 }
 
-// Checks that each event of giving back is of memory that was taken at that address, and that the
-// rest is what the snapshot has.
+// Checks that memory which an event gives back was taken at that address before, and that the
+// memory which no event gives back is the live memory of the snapshot.
 void check_traces(const Json& snapshot) {
   std::map<uint64_t, std::pair<uint64_t, std::string>> open;
   for (const Json& event : snapshot.at("device_traces").at(0)) {
@@ -174,7 +174,7 @@ TEST(PoolUses, AreWhatUnitsAndTheProgramTook) {
       unit.reshard();
     }
     ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
-    const Uses uses = uses_of(pool.get());  // uses of a unit that is gone, too
+    const Uses uses = uses_of(pool.get());  // includes the uses of the destroyed unit
     expect_sums(uses, pool.stats());
     EXPECT_EQ(uses.size(), 4u);
     for (const auto& [owner, use] : uses)
@@ -302,9 +302,9 @@ TEST(PoolSnapshot, KeepsTheLastEventsOnly) {
       ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
     }
     const Json snapshot = snapshot_of(pool.get(), folder.path("a"));
-    // The events are 4 of taking and 4 of giving back, which count twice.
+    // The pool keeps 4 events of taking and 4 of giving back. In a trace the latter are two each.
     EXPECT_EQ(snapshot.at("device_traces").at(0).size(), 12u);
-    EXPECT_EQ(snapshot.at("fsccl").at("events_lost"), 33);  // and one growth
+    EXPECT_EQ(snapshot.at("fsccl").at("events_lost"), 33);  // 32, and one growth
   });
 }
 
@@ -354,8 +354,8 @@ TEST(PoolSnapshot, NamesThePathThatItCannotWrite) {
   });
 }
 
-// Replays the log of each rank: every block that is given back was taken, with its size, and at the
-// end nothing is left.
+// Replays the log of each rank. Every block that is given back must have been taken before with the
+// same size, and at the end no block is left.
 TEST(PoolLog, CanBeReplayed) {
   const Folder folder;
   const std::string pattern = folder.path("log.%r.csv");
@@ -404,7 +404,7 @@ TEST(PoolLog, CanBeReplayed) {
 
 TEST(PoolLog, ThatCannotBeOpenedIsAnErrorOnAllRanks) {
   const Folder folder;
-  std::filesystem::create_directory(folder.path("log.1"));  // rank 1 cannot, rank 0 can
+  std::filesystem::create_directory(folder.path("log.1"));  // so rank 1 cannot open its log
   const std::string pattern = folder.path("log.%r");
   const Settings settings{{"FSCCL_POOL_LOG", pattern.c_str()}};
   run_ranks(2, [&](Rank& self) {

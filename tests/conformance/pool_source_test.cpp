@@ -92,7 +92,7 @@ TEST(PoolSource, BlocksAreRefusedByTheSource) {
     EXPECT_EQ(read(stack.table(1)).live_bytes, 12u << 20);
     ASSERT_OK(fsccl_pool_free(pool, other, nullptr));
     ASSERT_OK(fsccl_pool_free(pool, block, nullptr));
-    train(self.comm, pool);  // gives unused memory of blocks back where slots need it
+    train(self.comm, pool);  // the pool gives back unused memory of blocks that slots need
     ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
     ASSERT_OK(fsccl_pool_destroy(pool));
     EXPECT_EQ(read(stack.table(1)).live_bytes, 0u);
@@ -156,7 +156,7 @@ TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
                      FSCCL_ERR_OUT_OF_MEMORY, self.rank == 1 ? "asked its source" : "of rank 1");
       }
       UnitCase fits = simple_unit({{10, 10}});
-      fits.sharing = FSCCL_SHARING_READ_ONLY;  // on rank 0
+      fits.sharing = FSCCL_SHARING_READ_ONLY;  // the shared slot takes memory of rank 0's source
       TestUnit small(fits, self.comm, pool);
       small.write_shards(1);
       small.unshard();
@@ -269,8 +269,8 @@ TEST(PoolSource, APoolStandsOnAnother) {
   EXPECT_OK(blocks.destroy(blocks.context));
 }
 
-// A source that cannot be used is an error on every rank, in the rank's own words or in those of
-// the rank that has the source, and nobody waits.
+// A source that cannot be used is an error on every rank, and no rank waits. The error is the
+// rank's own, or that of the rank that has the source.
 TEST(PoolSource, SourcesThatCannotBe) {
   outside_source_t source;
   fsccl_allocator_t outside;

@@ -207,7 +207,7 @@ fsccl_status_t Monkey::reduce() {
   config.scale = random_.below(4) == 0 ? std::nan("") : 1;
   const fsccl_status_t status =
       fsccl_unit_reduce_grads(unit(), maybe(&config), nullptr, &new_work_);
-  if (status == FSCCL_IN_PROGRESS) fsccl_work_wait(new_work_, -1);  // `result` is ours
+  if (status == FSCCL_IN_PROGRESS) fsccl_work_wait(new_work_, -1);  // it writes to `result`
   return keep_work(status);
 }
 

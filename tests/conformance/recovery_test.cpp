@@ -264,7 +264,8 @@ TEST(Recovery, NoCallSaysThatItRanBeforeTheCommunicatorWasReady) {
   }
 }
 
-struct Meeting {  // an all-gather of the test's own, between threads
+// An all-gather of the test's own, between threads.
+struct Meeting {
   int ranks = 3;
   std::vector<char> data;
   std::atomic<int> arrived{0};
@@ -377,7 +378,7 @@ TEST(Recovery, AGroupEndsWithTheLastOfItsOperations) {
       ended.set_value();
     } else {
       EXPECT_OK(fsccl_comm_abort(failing));
-      group_ended.wait_for(std::chrono::milliseconds(300));  // which it should not
+      group_ended.wait_for(std::chrono::milliseconds(300));  // a wrong library would end it now
       EXPECT_OK(gather());
     }
     EXPECT_EQ(std::count(output.begin(), output.end(), 2), static_cast<ptrdiff_t>(input.size()));

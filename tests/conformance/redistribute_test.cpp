@@ -1,6 +1,6 @@
 // Tests fsccl_redistribute(): state that is sharded in one way becomes sharded in another, between
 // ranks of which some hold copies, some hold other versions, and some hold nothing. Every byte that
-// a rank gets is checked, and that nothing else was written.
+// a rank gets is checked, and the tests make sure that no other byte was written.
 #include <algorithm>
 
 #include "fsccl/insight.h"
@@ -205,7 +205,9 @@ TEST(Redistribute, RoundsKeepToTheLimit) {
       const uint64_t before = operations(), part = limit ? limit / 2 / 64 * 64 : 40 << 10;
       ASSERT_OK(state.move(self.comm, nullptr));
       state.check(3);
-      constexpr uint64_t kVotes = 4;  // can all take part; their claims; have all memory; the terms
+      // Ranks compare the terms, whether all can take part, what they hold, and whether all have
+      // memory.
+      constexpr uint64_t kVotes = 4;
       EXPECT_EQ(operations() - before, kVotes + ((40u << 10) + part - 1) / part);
     }
   });
@@ -312,7 +314,7 @@ TEST(Redistribute, Blocks) {
     blocks.check(2);
     c.params[0].block_columns = 10;
     State rows(c, self.rank == 0 ? 0 : FSCCL_NO_SHARD, self.rank, 2);
-    rows.config().to.layout = FSCCL_LAYOUT_PER_PARAM;  // 6 rows each; ragged: 8 and 4
+    rows.config().to.layout = FSCCL_LAYOUT_PER_PARAM;  // 6 rows a rank (if ragged, 8 and 4)
     std::vector<double> mine(60), tail(3, 0);
     rows.parts().buffers[0].to = mine.data();
     rows.parts().buffers[1].to = tail.data();

@@ -105,7 +105,7 @@ TEST_P(Replicas, WorksOfBothPhases) {
         dawdle(pace);
         unit->reduce(nullptr, &works[n++]);
       }
-      if (step % 2) {  // otherwise the next reduction of the unit must wait for this one
+      if (step % 2) {  // in other steps the unit's next reduction must wait for this one
         for (const fsccl_work_t work : works) ASSERT_OK(fsccl_work_wait(work, -1));
       } else {
         first.write_grads(step + 100, self.rank);
@@ -176,7 +176,7 @@ TEST(ReplicaErrors, DefinitionsAndRoots) {
       EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT,
                    "replicate_comm");
       config.replicate_comm = mesh.replicas;
-      param.shape[0] = mesh.group ? 10 : 11;  // alike in each group
+      param.shape[0] = mesh.group ? 10 : 11;  // equal within a group, different between replicas
       EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0");
       TestUnit good(simple_unit({{10}}), mesh.shard, pool.get(), mesh.replicas);
       EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), 2, nullptr, nullptr),

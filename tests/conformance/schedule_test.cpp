@@ -127,7 +127,7 @@ TEST_P(Schedule, DeviatingStepsAreServedAndCounted) {
       const uint64_t what = random.below(4);
       if (what < 2) {
         plain_step(model, version++, self, pace);
-      } else {  // an evaluation, in some order, with several units at once
+      } else {  // stands for an evaluation, with several units unsharded at once
         const size_t first = random.below(3);
         for (size_t k = 0; k < 3; ++k) model.list[(first + k) % 3].unshard();
         for (TestUnit& unit : model.list) unit.check_params(version);
@@ -143,8 +143,9 @@ TEST_P(Schedule, DeviatingStepsAreServedAndCounted) {
   });
 }
 
-// The next unit is gathered while this one is used, and gradients are reduced while the unit before
-// is used. So works are always in flight, and ranks run as far apart as the library lets them.
+// Runs steps in which the next unit is gathered while one is in use, and the gradients of a unit
+// are reduced while the unit before it is in use. So works are always in flight, and ranks run as
+// far apart as the library lets them.
 void overlapped_steps(const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing,
                       fsccl_keep_t keep, uint64_t steps) {
   Model model(self, pool, 4, sharing, keep);
@@ -297,7 +298,7 @@ TEST(Pools, RecordOffStaysWithoutAPlan) {
 TEST(Pools, BlocksKeepTheirContentsAndCountRight) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
-    Random random(static_cast<uint64_t>(self.rank) + 1);  // each rank its own allocations
+    Random random(static_cast<uint64_t>(self.rank) + 1);  // each rank makes other allocations
     struct Block {
       char* data;
       size_t bytes;

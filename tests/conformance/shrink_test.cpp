@@ -68,7 +68,7 @@ TEST(Shrink, AfterAnAbortAllAreLeft) {
       }
       ASSERT_OK(fsccl_comm_shrink(child, nullptr, &shrunk));
       check_survivors(shrunk, self.rank, {0, 1, 2});
-      fsccl_comm_t again = nullptr;  // the same communicator, and the new one
+      fsccl_comm_t again = nullptr;  // a communicator can be shrunk twice, and so can its child
       ASSERT_OK(fsccl_comm_shrink(child, nullptr, &again));
       check_survivors(again, self.rank, {0, 1, 2});
       EXPECT_OK(fsccl_comm_destroy(again));

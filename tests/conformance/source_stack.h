@@ -35,13 +35,14 @@ class SourceStack {
   const fsccl_allocator_t& top() const { return tables_.back(); }
   const fsccl_allocator_t& table(size_t level) const { return tables_.at(level); }  // 0: the source
   fsccl_pool_t pool() const { return pool_; }
-  void forget_top() { tables_.pop_back(); }  // it was destroyed
+  void forget_top() { tables_.pop_back(); }  // for a test that has destroyed the top table
   size_t largest_alignment() const { return source_ == "pool" ? 4096 : size_t{1} << 20; }
   bool bounded() const;
   bool shares() const;
-  // Returns true if bytes [offset, offset + bytes) of the closed file equal those at `expected`.
+  // Returns true if bytes [offset, offset + bytes) of the file equal those at `expected`, and
+  // closes the file.
   static bool reads(int fd, uint64_t offset, const void* expected, size_t bytes);
-  void expect_empty();  // nothing of the source is out
+  void expect_empty();  // expects that all memory of the source was given back
 
   std::vector<std::string> reports;  // reports of guards
 

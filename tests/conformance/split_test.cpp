@@ -183,8 +183,8 @@ TEST(Split, ManyAfterEachOther) {
   });
 }
 
-// To the rest of the parent a pool of a child is private memory, so the library must move its bytes
-// in another way.
+// To ranks of the parent that are not in the child, the child's pool is private memory. So
+// operations of the parent must not move bytes of that pool as they do in a shared pool.
 TEST(Split, PoolOfAChildUsedByTheParent) {
   for (const char* single_copy : {"auto", "off"}) {
     const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}};

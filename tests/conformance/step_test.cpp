@@ -10,7 +10,7 @@ namespace {
 
 void train(Rank& self, uint64_t seed, bool scheduled) {
   Random random(seed);                                       // the same on all ranks
-  Random pace(mix(seed, static_cast<uint64_t>(self.rank)));  // each its own
+  Random pace(mix(seed, static_cast<uint64_t>(self.rank)));  // another one on each rank
   PoolScope pool(self.comm);
   std::deque<TestUnit> units;
   for (int i = 0; i < 3; i++) {

@@ -70,7 +70,8 @@ TEST(Subset, RowsAndColumnsOfAMesh) {
   }
 }
 
-// Rank 0 takes part in one list after the other, while the other ranks come at any time.
+// Rank 0 makes the communicators of several lists one after the other, while the other ranks come
+// at any time.
 TEST(Subset, OverlappingListsWithTagsOfTheirOwn) {
   run_ranks(4, [](Rank& self) {
     Random random(static_cast<uint64_t>(self.rank));
@@ -208,7 +209,7 @@ TEST(Subset, ListsThatDisagree) {
   }
 }
 
-// Messages name ranks by their numbers in the communicator that the list is of.
+// Errors name ranks by their numbers in the parent communicator, which the list uses.
 TEST(Subset, WhoDoesNotComeIsNamedAsTheCallerKnowsHim) {
   for (const int absent : {2, 3}) {
     run_ranks(4, [&](Rank& self) {
@@ -242,8 +243,8 @@ TEST(Subset, AMemberDoesNotCome) {
   }
 }
 
-// An abort of the parent ends the attempts in which ranks wait: the wait of the first rank of a
-// list, and the wait for it.
+// An abort of the parent ends the calls in which ranks wait: the first rank of a list waits for the
+// others, and another rank waits for the first one.
 TEST(Subset, AbortOfTheParent) {
   run_ranks(3, [](Rank& self) {
     fsccl_comm_t part = nullptr;

@@ -32,15 +32,16 @@ void expect_error(fsccl_status_t status, fsccl_status_t code,
 #define EXPECT_ERROR(call, code, ...) \
   ::fsccl::testing::expect_error((call), code, {__VA_ARGS__}, __FILE__, __LINE__)
 
-unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
-// Deadline of communicators in tests where nothing is meant to time out: half of that, so that
-// those fail and say why.
+// Returns the seconds after which a test counts as hung: TEST_SECONDS, or 120.
+unsigned seconds_of_a_test();
+// The deadline of communicators in tests in which no call is meant to time out. It is half of a
+// test's time, so that a call that hangs fails and says why before the test ends.
 inline const int64_t kPatienceMs = 500 * int64_t{seconds_of_a_test()};
 
 struct Rank {
   int rank = 0;
   int ranks = 1;
-  fsccl_comm_t comm = nullptr;  // destroyed after the body unless the body has, and set it to null
+  fsccl_comm_t comm = nullptr;  // run_ranks() destroys it, unless the body has set it to null
 };
 
 struct RanksOptions {
@@ -60,11 +61,12 @@ size_t number_of_hosts();  // 0: none are given
 inline bool hosts_given() { return number_of_hosts() > 0; }
 void run_ranks_on_hosts(int ranks, std::vector<int> hosts,
                         const std::function<void(fsccl_unique_id_t*, int)>& run);
-// Returns the host of each rank and that of this one in the process of such a rank; else nothing,
-// and 0.
+// Return the host of each rank, and the host of this rank. If ranks are not on several hosts, they
+// return an empty list, and 0.
 const std::vector<int>& host_of_ranks();
 int own_host();
-int64_t bytes_sent();  // by the host of this rank to others; -1: nobody counts them
+// Returns the bytes that the host of this rank has sent to others, or -1 if nothing counts them.
+int64_t bytes_sent();
 
 // Sets variables for the communicators that are created while the object lives.
 class Settings {
@@ -94,7 +96,7 @@ class Random {
 };
 inline uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x100000001b3u ^ b).next(); }
 
-// Returns a value that C programs can pass and the enum does not have.
+// Returns a value that the enum does not have, as a C program may pass it.
 template <class Enum>
 Enum wild(int value) {
   Enum result;

@@ -340,7 +340,7 @@ fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contrib
   const void* const* own = own_grads(step, contributor);
   for (size_t i = size(); i-- > 0;) {
     if (owner(i) != i) continue;
-    check_params(version, i + 1);  // parameters that were not given back
+    check_params(version, i + 1);  // later parameters were given back
     const bool takes = has_gradient(i) && i % 2 == 0;
     if (takes) write_grad(i, step, contributor);
     EXPECT_OK(fsccl_unit_release(unit_, i, nullptr)) << describe(case_);
@@ -376,9 +376,9 @@ void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
       << explain(status) << describe(case_);
 }
 
-// If ranks are on several hosts, the sum is made over those of each host and then over hosts,
-// unless settings ask for rank order. `of_rank` is the host of each contributor, and empty for one
-// host.
+// Returns the expected reduced gradient of an element. If ranks are on several hosts, the sum is
+// made over the ranks of each host and then over hosts, unless settings ask for rank order.
+// `of_rank` is the host of each contributor, and is empty if there is one host.
 double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one,
                          const std::vector<int>& ranks, const std::vector<int>& of_rank,
                          const Finish& finish, const double* accumulate) const {
@@ -405,7 +405,8 @@ double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one,
 void TestUnit::check_sharded_grads(const std::vector<Reduction>& history,
                                    const std::vector<std::vector<int>>& replicas) {
   size_t wrong = 0;
-  // A mean is divided after the sum over the replicas; sums of 16 bits in part before it.
+  // A mean is divided after the sum over the replicas. If sums have 16 bits, the division by the
+  // number of shards comes before that sum.
   const auto shards = static_cast<double>(replicas[0].size()),
              groups = static_cast<double>(replicas.size());
   const bool mean = history.front().scale == 0, narrow = fsccl_dtype_size(case_.grad) == 2;

@@ -1,7 +1,7 @@
-// A unit with a known value for every element of every parameter and of every rank's gradients, so
-// that each step of its life can be checked in full: what is gathered, where shards lie, what is
-// reduced. Values depend on (unit, parameter, element, version): bytes of a stale slot, of another
-// unit or of a neighbour never pass.
+// A unit with a known value for every element of every parameter and of every rank's gradients. So
+// a test can check in full what is gathered, where shards lie and what is reduced. Values depend on
+// (unit, parameter, element, version), so bytes of a stale slot, of another unit or of a
+// neighbouring element are found to be wrong.
 #pragma once
 #include <memory>
 #include <string>
@@ -28,12 +28,12 @@ struct UnitCase {
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   uint64_t keep_budget_bytes = 0;
   bool marks_changes = false;
-  bool by_parameter = false;  // goes without keep, and is left out where there are replicas
+  bool by_parameter = false;  // excludes `keep`; TestUnit ignores it if there are replicas
   uint64_t seed = 1;
 };
 std::string describe(const UnitCase& c);
-// The arguments of fsccl_unit_create. `name` must live as long. They have no by_parameter, replicas
-// or memory of the test.
+// Return the arguments of fsccl_unit_create(). The config keeps a pointer to `name`. by_parameter,
+// replicas and memory of the test are not set.
 std::string name_of(const UnitCase& c);
 fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
                               const std::string& name);
@@ -55,30 +55,31 @@ class TestUnit {
   bool by_parameter() const { return case_.by_parameter; }
   bool has_gradient(size_t i) const { return !case_.params[owner(i)].frozen; }
 
-  void write_shards(uint64_t version);  // writes as an optimizer does
+  void write_shards(uint64_t version);  // stands for an optimizer
   void check_shards(uint64_t version);
-  void check_layout();  // the pieces of all ranks are the parameters; collective
+  void check_layout();  // collective: the pieces of all ranks must make up the parameters
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
   // Checks the view and every element of each parameter before `end`. With an `end` it skips tied
   // parameters, whose owner may have been released.
   void check_params(uint64_t version, size_t end = ~size_t{0});
   void write_params(uint64_t version);  // into a writable slot
   void reshard();
-  const void* address(size_t i);  // address of param(i), for stability
+  const void* address(size_t i);  // returns the address of parameter i
 
-  // Writes gradients of `step` into grad(i), or into memory of the test, in which case `pointers`
-  // is what reduce_grads takes.
+  // The first two write gradients of `step` into slots of the unit. own_grads() writes them into
+  // memory of the test, and returns its addresses for fsccl_reduce_config_t.grads.
   void write_grads(uint64_t step, int contributor);
   void write_grad(size_t i, uint64_t step, int contributor);
   const void* const* own_grads(uint64_t step, int contributor);
   void reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work = nullptr);
-  // Runs backward of an unsharded unit by parameter, from its last parameter to its first: each is
-  // given back when passed, and its gradient (every second one in memory of the test) is reduced
-  // while the next is written. Then reshards. Returns the results added up.
+  // Runs backward of an unsharded unit by parameter, from its last parameter to its first, and then
+  // reshards the unit. Each parameter is given back when backward has passed it, and its gradient,
+  // every second one in memory of the test, is reduced while the next one is written. Returns the
+  // sum of the reductions' results.
   fsccl_reduce_result_t backward_by_parameter(uint64_t step, int contributor, uint64_t version);
 
-  // The expected sharded_grad(i) after reductions of the given steps over `contributors` (each a
-  // rank's `contributor` number, in the order of the reduction).
+  // Checks the sharded gradients after the reductions of `history`. Each list of `replicas` has the
+  // `contributor` numbers of the ranks of one replica, in the order of the reduction.
   struct Reduction {
     uint64_t step = 0;
     double scale = 0;  // 0: the mean
@@ -89,7 +90,7 @@ class TestUnit {
   void check_sharded_grads(const std::vector<Reduction>& history) {
     check_sharded_grads(history, {ranks_list()});
   }
-  void check_result(const fsccl_reduce_result_t& result);  // against sharded_grad(i) itself
+  void check_result(const fsccl_reduce_result_t& result);  // must describe the sharded gradients
 
   std::vector<int> ranks_list() const;
   int rank() const { return rank_; }

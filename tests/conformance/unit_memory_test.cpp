@@ -18,7 +18,7 @@ TEST(Unit, WritableIsPrivateAndDropped) {
         for (int round = 0; round < 3; ++round) {
           unit.unshard(FSCCL_UNSHARD_WRITABLE);
           unit.check_params(1);
-          unit.write_params(100 + static_cast<uint64_t>(self.rank));  // every rank its own
+          unit.write_params(100 + static_cast<uint64_t>(self.rank));  // other values on each rank
           unit.check_params(100 + static_cast<uint64_t>(self.rank));
           ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
           unit.check_params(100 + static_cast<uint64_t>(self.rank));
@@ -53,7 +53,7 @@ TEST(Unit, ShardsAndShardedGradsMove) {
                    "reshard it");
       unit.reshard();
       EXPECT_ERROR(fsccl_unit_set_shards(unit.get(), nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
-      shards[1] = nullptr;  // stays
+      shards[1] = nullptr;  // this shard stays where it is
       ASSERT_OK(fsccl_unit_set_shards(unit.get(), shards.data()));
       unit.write_shards(2);
       fsccl_view_t view{};
@@ -72,7 +72,7 @@ TEST(Unit, ShardsAndShardedGradsMove) {
       EXPECT_EQ(view.data, view.count ? grads[0] : nullptr);
       unit.write_grads(2, self.rank);
       config.accumulate = 1;
-      config.sharded_grads = nullptr;  // where they are
+      config.sharded_grads = nullptr;  // sharded gradients stay where they are
       unit.reduce(&config);
       unit.check_sharded_grads({{1}, {2, 0, true}});
     });
@@ -98,7 +98,7 @@ TEST(Unit, CopyOnWriteKeepsWritesToOneRankAndOneTenancy) {
           unit.check_params(self.rank == 1 ? round : 100 + static_cast<uint64_t>(self.rank));
           ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
           unit.reshard();
-          unit.unshard();  // kept or gathered again: what the shards hold
+          unit.unshard();  // the parameters must be those of the shards, kept or gathered again
           unit.check_params(round);
           if (round == 4) unit.write_params(7);
           if (round != 4) unit.reshard();

@@ -32,10 +32,10 @@ void train(const UnitCase& c, const Rank& self, fsccl_pool_t pool) {
       config.grads = unit.own_grads(step, self.rank);
     else
       unit.write_grads(step, self.rank);
-    unit.check_params(version);  // gradients do not lie in them
+    unit.check_params(version);  // gradients must not overwrite parameters
     unit.reshard();
     unit.reduce(&config);
-    if (c.by_parameter) {  // once more, in slices
+    if (c.by_parameter) {  // one more backward, parameter by parameter
       unit.unshard();
       result = unit.backward_by_parameter(step, self.rank, version);
     }
@@ -143,7 +143,7 @@ TEST(Unit, MovesFrozenParametersOfAnyDtype) {
       fsccl_view_t view{};
       EXPECT_ERROR(fsccl_unit_grad(unit.get(), 0, nullptr, &view), FSCCL_ERR_INVALID_ARGUMENT,
                    "frozen");
-      unit.reduce(nullptr);  // nothing to do, and no error: all ranks call it
+      unit.reduce(nullptr);  // has nothing to reduce, which is no error
     }
   });
 }
@@ -163,12 +163,12 @@ TEST(Unit, KeptContentsLastUntilMarkChanged) {
       unit.check_params(1);
       unit.reshard();
       unit.write_shards(2);
-      unit.unshard();  // not marked: what was kept
+      unit.unshard();  // gives the kept parameters, because no change was marked
       unit.check_params(1);
       EXPECT_EQ(unit.address(0), address);
       unit.write_grads(1, self.rank);
       unit.reshard();
-      unit.reduce(nullptr);  // does not imply mark_changed in such a unit
+      unit.reduce(nullptr);  // marks no change if the unit's caller marks changes
       unit.unshard();
       unit.check_params(1);
       unit.reshard();
@@ -183,7 +183,7 @@ TEST(Unit, KeptContentsLastUntilMarkChanged) {
 TEST(Unit, KeptWithinABudget) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
-    UnitCase c = simple_unit({{4096}});  // a slot of 8192 bytes: whole pages, as the pool counts
+    UnitCase c = simple_unit({{4096}});  // the slot has 8192 bytes, which are whole pages
     c.keep = FSCCL_KEEP_BUDGET;
     c.keep_budget_bytes = 20'000;
     std::vector<std::unique_ptr<TestUnit>> units;
@@ -195,7 +195,7 @@ TEST(Unit, KeptWithinABudget) {
       units.back()->check_params(1);
       units.back()->reshard();
     }
-    EXPECT_EQ(pool.stats().collective_live_bytes, 2u * 8192);  // the third did not fit
+    EXPECT_EQ(pool.stats().collective_live_bytes, 2u * 8192);  // the third is beyond the budget
     units.erase(units.begin());
     EXPECT_EQ(pool.stats().collective_live_bytes, 8192u);
     units.clear();
@@ -406,7 +406,7 @@ TEST(Unit, CallsAtTheWrongMoment) {
                  FSCCL_ERR_INVALID_ARGUMENT, "grads[0]");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 unit", "destroy");
     EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "destroy them first");
-    unit.check_sharded_grads({{1}});  // none of this did harm
+    unit.check_sharded_grads({{1}});  // the refused calls changed nothing
   });
 }
 
@@ -455,7 +455,7 @@ TEST(Unit, OperationsInFlightAreGuarded) {
     if (self.rank == 0) turn = 0;
     TestUnit unit(simple_unit({{8}}), self.comm, pool.get());
     unit.write_shards(1);
-    unit.unshard();  // where memory has to be made, the call would wait for the other rank
+    unit.unshard();  // makes the slot's memory, for which the call waits for the other rank
     unit.reshard();
     unit.write_grads(1, self.rank);
     ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
