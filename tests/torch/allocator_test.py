@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's CUDAPluggableAllocator over fsccl: that PyTorch takes the library's two functions,
-which needs no GPU, and what they do when they are called as PyTorch calls them. Memory of a GPU
-that comes this way is for a machine that has one."""
+"""Tests PyTorch's CUDAPluggableAllocator over fsccl without a GPU: PyTorch accepts the library's
+two functions, and they do what they should when they are called as PyTorch calls them. Memory of a
+GPU is tested on machines that have one."""
 
 import ctypes
 import os
@@ -52,11 +52,11 @@ def test_blocks_come_from_the_allocator_of_the_device(fsccl):
     assert ctypes.string_at(block + 7999, 1) == b'\7'
     assert (
         fsccl.fsccl_torch_malloc(8000, 0, None) is None
-    )  # beyond the limit: NULL, which a MemPool takes for out-of-memory
+    )  # beyond the limit the result is NULL, which a MemPool takes for out-of-memory
     fsccl.fsccl_torch_free(block, 8000, 0, None)
     again = fsccl.fsccl_torch_malloc(8000, 0, None)
     assert again is not None
     fsccl.fsccl_torch_free(again, 8000, 0, None)
-    fsccl.fsccl_torch_free(again, 8000, 0, None)  # no abort
+    fsccl.fsccl_torch_free(again, 8000, 0, None)  # a second time, which must not abort
     assert fsccl.fsccl_torch_use(0, None) == 0
     assert limit.destroy(limit.context) == 0 and host.destroy(host.context) == 0

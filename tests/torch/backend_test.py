@@ -53,13 +53,13 @@ def futures():
     future = work.get_future()
     assert future.then(lambda done: done.value()[0].sum().item()).wait() == 3.0 * total
     assert work.get_future().value()[0].tolist() == [total] * 3
-    # a function hung on a future waits for another one
+    # A callback of a future may itself wait for another future.
     first = dist.all_reduce(torch.ones(2), async_op=True).get_future()
     nested = first.then(
         lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
     )
     assert nested.wait().tolist() == [size * size] * 2
-    # many at once, out of order
+    # Many futures are in flight, and are waited for in another order.
     works = [
         dist.all_reduce(torch.full((4,), float(i)), async_op=True).get_future() for i in range(100)
     ]
@@ -129,7 +129,8 @@ def hooks_and_order():
 
 
 def coalescing_of_the_device():
-    """start_coalescing / end_coalescing with collectives of several kinds."""
+    """Calls of several kinds of collectives are coalesced by start_coalescing and
+    end_coalescing."""
     rank, size = dist.get_rank(), dist.get_world_size()
     a, b = torch.ones(3), torch.full((2,), float(rank))
     gathered = torch.empty(2 * size)
@@ -307,7 +308,7 @@ def hook_of_ddp():
 
 
 def power_sgd():
-    """A communication hook of torch waits for futures inside functions that are hung on futures."""
+    """PowerSGD's communication hook waits for futures inside callbacks of other futures."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
 
     torch.manual_seed(3)

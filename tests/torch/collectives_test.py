@@ -104,7 +104,7 @@ def move(dtype, form):
         )
         dist.scatter(received, sent, root)
         same(received, values(rank + 10, shape, dtype))
-    same(mine, theirs[rank])  # nothing above changed it
+    same(mine, theirs[rank])  # the calls above did not change the input
 
 
 def exchange(dtype, form):
@@ -266,7 +266,7 @@ def uneven():
     part = torch.empty(shapes[rank])
     dist.reduce_scatter(part, wholes[rank])
     same(part, reduced([whole[rank] for whole in wholes], 'SUM'))
-    # one storage in the order of the ranks: gathered in place
+    # The outputs lie in one storage in the order of the ranks, so they are gathered in place.
     flat = torch.zeros(sum(peer * 3 for peer in range(size)))
     listed = [
         piece.view(shape)
@@ -418,7 +418,8 @@ def test_coalesced(group, form, async_ops):
 
 
 def large():
-    """The tensors exceed what travels through slots at once. They lie in the pool and elsewhere."""
+    """The tensors are larger than a slot, so they travel in several rounds. Some lie in the
+    pool."""
     rank, size = here()
     backend = dist.group.WORLD._get_backend(torch.device('cpu'))
     for new in (

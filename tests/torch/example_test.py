@@ -41,7 +41,7 @@ def losses(*arguments, ranks=2, reference=False):
         env=environment,
     )
     # A thread of Gloo that still holds a tensor when the interpreter ends aborts the process
-    # (pytorch pull request 179291): of the reference the losses count, however it ends.
+    # (pytorch pull request 179291). So the exit code of the reference does not count.
     assert reference or done.returncode == 0, done.stdout
     found = re.findall(r'loss ([\d.]+)  norm ([\d.]+)', done.stdout)
     assert len(found) == 8, done.stdout

@@ -23,7 +23,7 @@ from torch import nn
 
 fails = ranks_.fails
 ERROR = dist.DistBackendError
-NO_TIMEOUT_S = 15  # an error that comes sooner did not wait for the group's limit of 20 s
+NO_TIMEOUT_S = 15  # an error that comes within this time did not wait for the group's limit of 20 s
 SUCCESS = torch._C._distributed_c10d.ErrorType.SUCCESS
 
 
@@ -44,7 +44,7 @@ def dies(call):
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     tensor = torch.ones(4)
-    if call == 'known':  # the death is known before any call meets it, so it has no operation
+    if call == 'known':  # the death is known before any call, so the error names no operation
         while dist.group.WORLD._get_backend(tensor.device).get_error() == SUCCESS:
             time.sleep(0.001)
         text, seconds = fails(lambda: dist.all_reduce(tensor), ERROR)
@@ -208,7 +208,8 @@ def test_a_rank_is_late():
 
 
 def late_by_the_limit_of_the_group(call):
-    """A rank that comes late finds what the others sent, and that they gave up."""
+    """Rank 1 comes late, when rank 0 has given up. It must get the error of that, although rank 0's
+    part of the operation is there."""
     rank, tensor = dist.get_rank(), torch.ones(4)
     calls = {
         'all_reduce': lambda: dist.all_reduce(tensor),
@@ -419,7 +420,8 @@ def test_no_library(tmp_path):
     ],
 )
 def test_torch_that_cannot_be_used(change, wanted):
-    """Where a class could not be subclassed in Python, torch said that there is no constructor."""
+    """If torch's class cannot be subclassed in Python, torch itself says only that there is no
+    constructor."""
     found = python(f"""
         import torch, torch.distributed as dist
         class Old:

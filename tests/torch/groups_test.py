@@ -34,8 +34,8 @@ def subgroups():
 
 
 def without_the_store():
-    """Members of a new group meet through the default group, so ranks of other groups need not
-    come."""
+    """Members of a new group find each other through the default group, without its store, so ranks
+    that are not members need not take part."""
     from fsccl_torch import backend as module
 
     connect, module.connect = module.connect, None
@@ -79,7 +79,7 @@ def splits():
     assert [int(one) for one in gathered] == ([0, 3] if rank in (0, 3) else [2, 1])
     again = dist.split_group(part, split_ranks=[[0], [1]])
     assert again.size() == 1
-    # A rank that is in no part is told so, and the others have their group.
+    # A rank that is in no part gets an error that says so. The others get their group.
     if rank == 3:
         text, _ = ranks_.fails(
             lambda: dist.split_group(split_ranks=[[0, 1], [2]]), NotImplementedError

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests fsccl_torch.from_launcher(), which puts what a launcher says into torch's variables.
-tests/launchers runs the launchers themselves."""
+"""Tests fsccl_torch.from_launcher(), which sets torch's variables from those of a launcher. The
+tests of tests/launchers run the launchers themselves."""
 
 import os
 
@@ -31,8 +31,8 @@ SLURM = {
 
 @pytest.fixture
 def launched(monkeypatch):
-    """launched(variables) sets those variables alone, and returns what from_launcher() returns and
-    what torch's variables are then."""
+    """Returns a function of some variables. It sets these variables and no others, calls
+    from_launcher(), and returns its result and torch's variables."""
     for name in os.environ:
         if name in TORCH or name.startswith(('OMPI_', 'PMI', 'SLURM_')):
             monkeypatch.delenv(name)

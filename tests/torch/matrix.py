@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""fsccl_torch with other versions of torch than the one that the other tests use.
+"""Tests fsccl_torch with other versions of torch than the one that the other tests use.
 
 usage: matrix.py --make VERSION FOLDER             makes a virtual environment with that torch
        matrix.py LIBRARY [VERSION ...] [--quick]    runs the tests in an environment for each
                                                     version; removes it before the next
 
-The tests are those of the backend and of FSDP1, FSDP2, HSDP, DDP, checkpoints and torch.compile;
-with --quick a few of each. An environment takes 2 GB and is made below build-torch/: torch comes
-from PyPI without the CUDA libraries that it asks for, which without_cuda.py stands in for. A
-version that is in build-torch/VERSION already is used from there, and stays.
+The tests are those of the backend and of FSDP1, FSDP2, HSDP, DDP, checkpoints and torch.compile.
+With --quick only a few of each run. An environment takes 2 GB and is made below build-torch/. torch
+comes from PyPI without the CUDA libraries that it depends on, in whose place without_cuda.py puts
+stand-ins. If build-torch/VERSION exists already, it is used and stays.
 """
 
 import argparse
@@ -58,7 +58,7 @@ TESTS = {  # file: what of it --quick runs
     'systems/checkpoint_test.py': 'resume',
     'systems/compile_test.py': 'functional_collectives or shard_then_compile and not inductor',
 }
-FULL = {'systems/compile_test.py': 'not inductor'}  # minutes of compilation
+FULL = {'systems/compile_test.py': 'not inductor'}  # with inductor it compiles for minutes
 
 
 def say(text):

@@ -1,5 +1,6 @@
-"""PyTorch's own viewer of memory snapshots reads what fsccl_pool_snapshot() writes. Its picture is
-drawn in a browser with what it loads from the network; here is everything that comes before."""
+"""Tests that PyTorch's own viewer of memory snapshots reads what fsccl_pool_snapshot() writes. The
+viewer draws in a browser, with code that it loads from the network. The test covers everything
+before that."""
 
 import base64
 import json
@@ -14,7 +15,7 @@ import pytest
 from torch.cuda import _memory_viz
 
 UNITS = ['root', 'layers.0', 'layers.1', 'layers.2']
-KEPT = UNITS[1:]  # the first is gathered once a step, so fsccl-perf gives it back
+KEPT = UNITS[1:]  # fsccl-perf does not keep the root, which is gathered once a step
 
 
 @pytest.fixture(name='paths', scope='module')
@@ -77,11 +78,11 @@ def test_plots_embed_the_snapshot(paths, snapshot, tmp_path, plot):
 
 
 def test_stats_add_up(paths, snapshot):
-    text = viz('stats', paths[1])  # asserts that blocks fill their segments
+    text = viz('stats', paths[1])  # the viewer itself asserts that blocks fill their segments
     reserved = sum(segment['total_size'] for segment in snapshot['segments'])
     assert f'total_reserved: {_memory_viz.Bytes(reserved)}' in text
     live = sum(use['live_bytes'] for use in snapshot['fsccl']['uses'])
-    assert live > 0  # bytes that are kept
+    assert live > 0  # some units are kept
     assert sum(_memory_viz.calc_active(segment) for segment in snapshot['segments']) == live
     assert f'segments: {len(snapshot["segments"])}' in text
 
@@ -118,8 +119,8 @@ def test_pairs_can_be_filtered(snapshot):
 
 
 def test_the_viewer_can_go_back_in_time(snapshot):
-    """Walks as the viewer's view of segments does: from the last state to the first, event by
-    event."""
+    """Goes from the last state back to the first, event by event, as the viewer does to show
+    segments."""
     segments = {segment['address']: segment for segment in snapshot['segments']}
     mapped = {address: segment['total_size'] for address, segment in segments.items()}
     live = {

@@ -23,8 +23,8 @@ def three():
 
 
 def tags_in_another_order():
-    """The messages are more than FSCCL takes at a time, small and large ones, and are received
-    backwards."""
+    """There are more messages, small and large ones, than FSCCL takes at a time, and they are
+    received in reverse order."""
     count, large = 90, torch.arange(300_000.0)
     if dist.get_rank() == 0:
         works = [
@@ -186,7 +186,7 @@ def from_any_rank():
 
 
 def from_any_rank_while_sending():
-    """Each rank sends to the next rank and waits for that, before it receives from any rank."""
+    """Each rank sends to the next rank, and waits for the send before it receives from any rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     received = torch.zeros(200_000)
     work = dist.irecv(received)
@@ -204,7 +204,8 @@ def test_any_source(three, case):
 
 
 def other_size(first_tag):
-    """Both ranks get the error, whether the receive was there before the message or not."""
+    """If the sizes of a send and a receive differ, both ranks get the error, whichever came
+    first."""
     rank = dist.get_rank()
     if rank == 0:
 

@@ -15,7 +15,8 @@ from ranks import Ranks, fails
 from torch import nn
 
 EXAMPLES = Path(__file__).resolve().parents[2] / 'examples/torch'
-# A transformer's layers, and what is left over: matrices of many sizes, a vector, three dimensions.
+# Matrices as in the layers of a transformer, and then another matrix, a vector, a tensor of three
+# dimensions, and a matrix of one row.
 SHAPES = [shape for _ in range(6) for shape in ((48, 16), (16, 16), (40, 16), (16, 40))] + [
     (7, 5),
     (13,),
@@ -153,8 +154,8 @@ def run_example(*arguments, processes):
 
 
 def alone(ranks):
-    """Returns the same training in this process, with whole matrices and the mean over all ranks'
-    data."""
+    """Runs the same training in this process alone, with whole matrices and the mean over all
+    ranks' data, and returns its result."""
     sys.path.insert(0, str(EXAMPLES))
     import fsdp2_train
     import muon

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel of fsccl_torch that carries a library, and both wheels built from the sources: what is
-in them, that they work where they are installed, and what their users read when something is wrong.
-tests/packaging has the wheels as users install them."""
+"""Tests the wheel of fsccl_torch that carries a library, and both wheels built from the sources:
+what is in them, that they work where they are installed, and their errors when something is wrong.
+tests/packaging installs the wheels as users do."""
 
 import ctypes
 import json
@@ -89,8 +89,8 @@ def header_version():
 
 
 def run_two_ranks(installed, tmp_path, folder='fsccl_torch', carried=('libfsccl.so',)):
-    """`carried`: how the names of the libraries begin that must come from the package's folder, all
-    of them and no others."""
+    """Runs two ranks with the installed package. The libraries that they load from `folder` of the
+    package must be exactly those whose names begin with one of `carried`."""
     program = tmp_path / 'program.py'
     program.write_text(TWO_RANKS)
     ranks = [
@@ -160,7 +160,7 @@ def test_wheel_built_from_the_sources(tmp_path):
         assert re.search(rf'{name}\S* => {re.escape(str(installed))}/fsccl/lib/{name}', linked), (
             linked
         )
-    assert 'libhwy' not in linked  # its load costs 3 to 7 ms: only its headers are used
+    assert 'libhwy' not in linked  # only headers of Highway are used; loading it takes 3 to 7 ms
     run_two_ranks(installed, tmp_path, 'fsccl/lib', ('libfsccl.so', 'libfmt', 'libsodium'))
 
 

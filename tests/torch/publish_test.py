@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a model that is being trained, in a process that is none of its ranks: the bits are
-those of the ranks, for FSDP2, HSDP and models that are whole on every rank; and the example."""
+"""Tests that a process outside the job gets the weights of a model that is being trained, bit for
+bit, for FSDP2, HSDP and models that are whole on every rank. Also tests the example."""
 
 import os
 import re
@@ -80,7 +80,7 @@ def test_a_process_that_is_no_rank_has_the_weights(kind, size, wire_dtype, tmp_p
             name: value.to(dtype) if value.is_floating_point() else value
             for name, value in model.state_dict().items()
         }
-        # In their own types, and converted to those of the model.
+        # The subscriber wants the weights in their own types, and then in the model's types.
         for wanted in (floats, model.state_dict()):
             with fsccl_torch.subscribe(wanted, ticket=ticket) as weights:
                 assert weights.update(timeout=20) == (3, 2)

@@ -70,16 +70,16 @@ class Ranks:
             self.pipes.append(here)
         os.environ.clear()
         os.environ.update(before)
-        # The timeout of the group is for ranks that have loaded torch, which takes a while where
-        # many do.
+        # All ranks load torch before any makes the group, because the group's timeout does not
+        # allow for that: it takes a while if many ranks do it at once.
         self._collect(range(self.size), 120)
         for pipe in self.pipes:
             pipe.send(None)
         self._collect(range(self.size), 120)
 
     def run(self, function, *arguments, survivors=None, limit=60):
-        """The results of the ranks named by `survivors` (default: all); the others may die. After a
-        failure the ranks are new."""
+        """Returns the results of the ranks in `survivors`, or of all ranks. Ranks that are not in
+        it may die. If ranks may have died, or a rank has failed, the next call starts new ranks."""
         if not self.processes:
             self._start()
         for pipe in self.pipes:

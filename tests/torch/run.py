@@ -4,9 +4,9 @@ pytest if it is called ..._test.py, as a program otherwise.
 
 usage: run.py FILE LIBRARY ENVIRONMENT [argument ...]
 
-The package is the one of the tree with the LIBRARY of the build tree, so that no test sees an older
-one; what is installed in the environment serves to be found by its entry point. A missing
-environment is a failure: nothing was tested then.
+The package is the one of the tree, with the LIBRARY of the build tree, so that no test uses an
+older one. The package that is installed in the environment only provides the entry point by which
+torch finds it. If the environment is missing, the test fails, because nothing was tested.
 """
 
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for torch.cuda's streams and events, in host memory: what is put on a stream is done
-when somebody waits for it, as late as the order allows. So a result that is read, or memory that is
-reused, before anything orders it shows.
+"""A stand-in for torch.cuda's streams and events, in host memory. It carries out work on a stream
+only when somebody waits for it, as late as the order allows. So a test fails if a result is read,
+or memory reused, without anything that orders this behind the work.
 
     # fsccl_torch.streams uses it, and takes every tensor for one of a GPU
     with StandIn() as gpu: ...
@@ -27,7 +27,7 @@ class Stream:
         self.wait_event(Event(other))
 
     def synchronize(self, until=None):
-        """Does what it was given, in order, up to a marker."""
+        """Carries out the stream's work in order, up to the marker `until`."""
         while self.pending:
             action = self.pending.pop(0)
             action()
@@ -53,7 +53,7 @@ class Event:
 
 
 class StandIn:
-    """These are the functions of streams._Cuda."""
+    """Has the same functions as streams._Cuda."""
 
     def __init__(self):
         self.streams, self.graph = {}, False

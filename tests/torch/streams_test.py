@@ -30,13 +30,13 @@ def comm(gpu):
 
 
 def copies(gpu, source, target, seen=None):
-    """Stands for a function of libfsccl: its copy is made when its stream comes to it, and must not
-    run before its operands are ready."""
+    """Returns a stand-in for a function of libfsccl. It puts a copy on its stream, and the copy
+    must not run before its operands are ready."""
     alive = weakref.ref(source.untyped_storage()), source.data_ptr(), target.data_ptr()
     kept = (
         source.detach(),
         target.detach(),
-    )  # the memory itself, so that a wrong order does not crash the test
+    )  # keeps the memory, so that a wrong order fails the test and does not crash it
 
     def function(comm, stream, work):
         assert comm == 4711 and work is None
@@ -118,7 +118,7 @@ def test_operands_live_until_their_stream_waits(gpu, comm):
     gc.collect()
     assert gone() is not None
     with gpu.on(gpu.new_stream(None)):
-        work.wait()  # another stream: the one they were made on could still reuse them too early
+        work.wait()  # not on the stream of the operands, which could still reuse them too early
     assert gone() is not None
     work.wait()
     gc.collect()

@@ -39,7 +39,7 @@ def test_hsdp_goes_on_as_if_the_rank_had_left_in_peace(ranks, victim, monkeypatc
             example.main(common)
         return
     found = example.main(common)
-    if BACKEND:  # before torch 2.14 no rank can be left out in peace
+    if BACKEND:  # before torch 2.14 a living rank cannot be left out
         assert found == example.main([*common, '--without-death'])
 
 
@@ -52,7 +52,7 @@ def shrinks():
     if rank == 1:
         fails(
             lambda: dist.recv(torch.zeros(4), 3, group=group), dist.DistBackendError
-        )  # the sender has gone on to shrink
+        )  # the sender does not send any more, because it shrinks the group
     elif rank == 3:
         fails(dist.barrier, dist.DistBackendError)
     else:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that collectives which functions hung on futures issue come in one order on all ranks,
-whenever these functions run."""
+"""Tests that collectives which are issued in callbacks of futures (Future.then) come in the same
+order on all ranks, whenever the callbacks run."""
 
 import time
 
@@ -18,15 +18,14 @@ def two():
 
 
 def late(step):
-    """Works on one rank alone, and on the other one the next time, so that futures complete there
-    before anything is hung on them."""
+    """Sleeps on one of the two ranks, and on the other one in the next step, so that on this rank
+    futures are complete before a callback is added to them."""
     if step % 2 == dist.get_rank():
         time.sleep(0.02)
 
 
 def sums_of_equal_sizes():
-    """Each collective has the same size, so only the order tells them apart: a sum of different
-    ones would be wrong."""
+    """All collectives have the same size, so a wrong order would be no error but a wrong sum."""
     size = dist.get_world_size()
     for step in range(20):
         results = []
@@ -67,7 +66,7 @@ def function_waits_for_a_later_collective():
 
 
 def function_fails():
-    """A function that raises ends its turn."""
+    """A callback that raises an exception ends its turn, so the next collectives can run."""
 
     def raises(_):
         raise ValueError('on purpose')
@@ -79,8 +78,8 @@ def function_fails():
 
 
 def power_sgd():
-    """The buckets have one size. The hook issues collectives in functions that are hung on the
-    futures of others."""
+    """All buckets have the same size. The hook issues collectives in callbacks of the futures of
+    other collectives."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
 
     for seed in range(3):
@@ -100,8 +99,8 @@ def power_sgd():
 
 
 def over_two_groups():
-    """The second sum of each is on another group, as a sum between hosts follows one inside
-    each."""
+    """Each callback sums over another group than the first sum, as a sum between hosts follows one
+    inside each host."""
     other = dist.new_group()
     results = []
     for number in range(6):

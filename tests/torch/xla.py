@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""fsccl_torch.xla, PyTorch/XLA's FSDP over FSCCL, with torch_xla 2.9 and torch 2.9.
+"""Tests fsccl_torch.xla, PyTorch/XLA's FSDP over FSCCL, with torch_xla 2.9 and torch 2.9.
 
 usage: xla.py LIBRARY [argument of pytest ...]
 
-The environment takes 2.2 GB. It is made as matrix.py makes those of other versions of torch, below
-build-torch/, and removed after the tests; one that is in build-torch/xla already is used, and
-stays. Where torch_xla has no package for this Python (3.10 to 3.13 have one) the test is skipped.
+The environment takes 2.2 GB. It is made below build-torch/, as matrix.py makes those of other
+versions of torch, and removed after the tests. If build-torch/xla exists already, it is used and
+stays. If torch_xla has no package for this Python (3.10 to 3.13 have one), the test is skipped.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsdp2.enable(model, gather_codec="delta") between hosts changes no number and sends fewer bytes;
-"int8", and codecs of reductions, change them a little. The two ranks are processes that take each
-other for other hosts (FSCCL_HOST_ID)."""
+"""Tests codecs of fsdp2.enable() between hosts. gather_codec="delta" changes no number and sends
+fewer bytes. "int8", and codecs of reductions, change numbers a little. The two ranks are processes
+that seem to be on different hosts (FSCCL_HOST_ID)."""
 
 import os
 import tempfile
@@ -41,7 +41,7 @@ def train(codec, reduce_codec=None):
         torch.manual_seed(100 * step + dist.get_rank())
         loss = (model(torch.randn(8, 256)).float() - 1).square().mean()
         loss.backward()
-        if step != 5:  # one is skipped
+        if step != 5:  # one step of the optimizer is skipped
             optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())

@@ -28,7 +28,7 @@ class Gradients:
         self._living, self.peak = [], 0
         for layer in layers:
             layer.unshard()
-            for leaf in layer.parameters():  # whole while the layer is unsharded
+            for leaf in layer.parameters():  # unsharded parameters, whose gradients are whole
                 leaf.register_hook(self._came)
             layer.reshard()
 
@@ -68,7 +68,7 @@ def train(layers, bucket_bytes):
 def test_memory_does_not_grow_with_the_layers(bucket_bytes):
     figures = {}
     for layers in (4, 16, 64):
-        with ranks_.Ranks(2) as ranks:  # a pool each
+        with ranks_.Ranks(2) as ranks:  # new ranks for each number of layers have new pools
             figures[layers] = ranks.run(train, layers, bucket_bytes)
     for rank in range(2):
         few = figures[4][rank]
@@ -77,7 +77,7 @@ def test_memory_does_not_grow_with_the_layers(bucket_bytes):
         assert few['gradients'] <= 2 * layer, few
         for layers in (16, 64):
             many = figures[layers][rank]
-            # Returns what the planner lays out for a step: slots of parameters and of gradients.
+            # These are the bytes that the plan of a step needs for slots, and whole gradients.
             for name in ('planned_bytes', 'plan_bound_bytes', 'gradients'):
                 assert many[name] == few[name], (name, figures)
 

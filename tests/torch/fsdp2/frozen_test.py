@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen parameters are gathered once for all micro-batches of a step, whatever is written to them
-in between, with the numbers of stock FSDP2 over gloo."""
+"""Tests that frozen parameters are gathered once for all micro-batches of a step, and that the
+numbers are those of stock FSDP2 over gloo, whatever is written to the parameters in between."""
 
 import gc
 import sys
@@ -108,7 +108,8 @@ def teacher_that_is_written_to(rank, ranks):
 
 @variant
 def teacher_that_is_written_to_through_data(rank, ranks):
-    """The write shows in no version of the teacher's parameters, but in those of the student's."""
+    """A write through .data does not increment the version of the teacher's parameters. Only the
+    versions of the student's parameters change."""
 
     def follow(teacher, student):
         for mine, other in zip(teacher.parameters(), student.parameters()):
@@ -153,7 +154,8 @@ def written_in_forward(rank, ranks):
 
 @variant
 def nothing_is_trained(rank, ranks):
-    """No gradient then says where a step ends, so the parameters are gathered for each forward."""
+    """If nothing is trained, no gradient shows where a step ends, so parameters are gathered for
+    each forward."""
     keeping_all()
     model = shard(system.Model().requires_grad_(False), reshard_after_forward=True)
     losses = []
@@ -214,10 +216,10 @@ def written_in_a_step(keep_frozen_bytes):
 def test_gathered_once_for_all_micro_batches():
     with ranks_.Ranks(2) as ranks:
         kept_, gathered = (ranks.run(written_in_a_step, limit) for limit in (None, 0))
-        half = ranks.run(written_in_a_step, WIDTH * WIDTH * 4)  # room for one layer's
+        half = ranks.run(written_in_a_step, WIDTH * WIDTH * 4)  # enough to keep one layer
     shard_ = WIDTH * WIDTH * 4 // 2
-    # Twice a micro-batch otherwise, in forward and in backward, but for the last layer, which FSDP2
-    # gathers again all the same.
+    # Without keeping, a layer is gathered twice a micro-batch, in forward and in backward. Keeping
+    # saves all of these gathers but one.
     saved = 2 * MICRO_BATCHES - 1
     for rank in range(2):
         assert gathered[rank] - kept_[rank] == LAYERS * saved * shard_, (gathered, kept_)

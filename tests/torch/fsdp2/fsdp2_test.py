@@ -8,10 +8,11 @@ import torch
 import variants
 from variants import system
 
-# FSDP2 itself cannot do these before a version of torch, over any backend.
+# The oldest torch whose FSDP2 can run these variants, over any backend.
 SINCE = {'failed_step': (2, 13), 'tensor_parallel': (2, 9), 'clipped_with_a_divisor': (2, 8)}
 TORCH = tuple(int(number) for number in torch.__version__.split('.')[:2])
-# the parts of these that units carry; of all others both are carried
+# The kinds of communication of these variants that go through units. In all other variants both
+# kinds do.
 CARRIED = {
     'hsdp_accumulated_before_the_all_reduce': {'unshard'},
     # Before 2.8 FSDP2 does not reshard the root after forward, whatever the program asks for. Units

@@ -65,7 +65,7 @@ def models_come_and_go(what, options):
     assert used <= one, (used, one)
     assert sizes[-1] - sizes[2] < 2 * one, [
         size >> 20 for size in sizes
-    ]  # 7 models would leave 7 times what each leaves
+    ]  # if a model left memory behind, 7 models would leave 7 times as much
 
 
 @pytest.fixture(scope='module')

@@ -411,8 +411,8 @@ def gradients_wider_than_parameters(rank, ranks):
 
 @switch(gathers='compiled autograd', reduces='compiled autograd')
 def compiled_autograd(rank, ranks):
-    """The switch is set in every second step. The test does not judge what stock FSDP2 does with
-    it."""
+    """Compiled autograd is on in every second step. The test does not judge what stock FSDP2 does
+    with it."""
     model = shard(system.Model(), mp_policy=BFLOAT16)
     optimizer, losses = adam(model), []
     import torch._dynamo.compiled_autograd as compiled

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No switch of FSDP2 is dropped by fsccl_torch.fsdp2.enable(): with each the numbers are those of
-stock FSDP2 over gloo, bit for bit on two ranks, and what is not fused is logged once and
-reported."""
+"""Tests that fsccl_torch.fsdp2.enable() ignores no switch of FSDP2. With each the numbers are those
+of stock FSDP2 over gloo, bit for bit on two ranks. Groups that are not fused are logged once, and
+report() names them."""
 
 import inspect
 import logging
@@ -48,7 +48,7 @@ ELSEWHERE = {
     'hsdp_accumulated_before_the_all_reduce',
     'test_symmetric_memory_is_declined',
 }  # mesh_variants.py, below
-# These switches have more tests, or are no methods.
+# Further tests of these methods: {test: method}.
 MORE = {
     'custom_all_gather_after_a_step': 'set_custom_all_gather',
     'divisor': 'set_force_sum_reduction_for_comms',

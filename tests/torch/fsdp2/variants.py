@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uses of FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over gloo it is
-stock FSDP2, over fsccl fsccl_torch.fsdp2.enable() is called on the model. `carried` says what of it
-must have gone through units."""
+"""Uses of FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}. Over gloo it is
+stock FSDP2, and over fsccl fsccl_torch.fsdp2.enable() is called on the model. `carried` says which
+communication must have gone through units."""
 
 import inspect
 import sys
@@ -36,7 +36,7 @@ def shard(model, keep_bytes=None, **options):
         fully_shard(block, **options)
     if (
         inspect.signature(fully_shard).parameters['reshard_after_forward'].default is None
-    ):  # before 2.8 the root has this anyway
+    ):  # before 2.8 the root is never resharded after forward, and None is no value
         options = {'reshard_after_forward': None, **options}
     return enable(fully_shard(model, **options), keep_bytes)
 
@@ -373,7 +373,8 @@ def written_in_forward_by_the_program(rank, ranks):
 
 @variant
 def edited_while_unsharded(rank, ranks):
-    """Writes as FSDP1's summon_full_params does: what is written is dropped when the module is resharded."""
+    """Writes to unsharded parameters, as FSDP1's summon_full_params allows. The values are dropped
+    when the module is resharded."""
     model = shard(system.Model())
     optimizer = adam(model)
     losses = system.train(model, optimizer, rank, ranks, range(1))
@@ -389,7 +390,8 @@ def edited_while_unsharded(rank, ranks):
 
 @variant
 def shards_written_through_data(rank, ranks):
-    """Swaps parameters in as an exponential moving average does; no version counter sees it."""
+    """Swaps in other parameters, as an exponential moving average does. No version counter
+    changes."""
     model = shard(system.Model(), keep_bytes=1 << 30)
     optimizer, losses = adam(model), []
     for step in range(3):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile with collectives of fsccl: FSDP2 in both orders, and parameters that are DTensors
-and are gathered and reduced by functional collectives inside the graph (the way of SimpleFSDP)."""
+"""Tests torch.compile with collectives of fsccl: FSDP2 before and after compilation, and parameters
+that are DTensors, which functional collectives inside the graph gather and reduce (as SimpleFSDP
+does)."""
 
 import functools
 
@@ -15,7 +16,7 @@ from torch.nn.utils import parametrize
 
 
 class Gather(nn.Module):
-    """A sharded parameter as the whole one; its gradient is the mean over the ranks."""
+    """Makes the whole parameter from a sharded one. The gradient is the mean over the ranks."""
 
     def forward(self, parameter):
         return parameter.redistribute(placements=[Replicate()]).to_local(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP over fsccl trains as over gloo, with its own all-reduce and with a hook that reduces and
-gathers instead."""
+"""Tests that DDP trains over fsccl as over gloo, with its own all-reduce, and with a hook that
+reduces and gathers instead."""
 
 import pytest
 import system

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP1, FSDP2 and HSDP over fsccl train as over gloo."""
+"""Tests that FSDP1, FSDP2 and HSDP train over fsccl as over gloo."""
 
 import pytest
 import system
@@ -40,8 +40,8 @@ def fsdp2_in_bfloat16(rank, ranks):
 
 
 def fsdp2_with_clipping_and_a_divisor(rank, ranks):
-    """A divisor of the program's own becomes PREMUL_SUM, which gloo refuses. Over gloo it is a sum,
-    and the division is a pass of its own."""
+    """FSDP2 turns the program's divisor into PREMUL_SUM, which gloo refuses. Over gloo FSDP2 sums,
+    and divides in a pass of its own."""
     model = shard(system.Model())
     model.set_gradient_divide_factor(4.0)
     model.set_force_sum_reduction_for_comms(dist.get_backend() == 'gloo')
@@ -57,8 +57,8 @@ def fsdp2_with_clipping_and_a_divisor(rank, ranks):
 
 
 def hsdp(rank, ranks):
-    """There are two replicas of two shards. The replicas begin with different weights, which are
-    made equal as DDP does it."""
+    """There are two replicas of two shards. The replicas begin with different weights, and the test
+    makes them equal by a broadcast, as DDP does."""
     mesh = init_device_mesh('cpu', (2, ranks // 2), mesh_dim_names=('replicate', 'shard'))
     model = shard(system.Model(system.SEED + mesh['replicate'].get_local_rank()), mesh=mesh)
     with torch.no_grad():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama of transformers with random weights over fsccl: sharded by FSDP2 layer by layer, plain and
-fused, by HSDP, by accelerate and by the Trainer. Nothing is downloaded."""
+"""Tests transformers' Llama with random weights over fsccl. FSDP2 shards it layer by layer, plain
+and fused, and so do HSDP, accelerate and the Trainer. Nothing is downloaded."""
 
 import functools
 import os
@@ -95,9 +95,9 @@ def test_llama_hybrid():
 
 
 def accelerated(rank, ranks, way):
-    """accelerate takes the process group that is there. It calls any group on a CPU gloo's, and
-    makes DDP of FSDP2 there: `fsdp2` tells its state that this is FSDP, after which its own code
-    shards."""
+    """accelerate uses the process group that exists. It takes any group on a CPU for gloo's, and
+    then uses DDP in place of FSDP2. So for `fsdp2` the test sets its state to FSDP, and
+    accelerate's own code shards the model."""
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
     from accelerate.utils import DistributedType
 
@@ -154,7 +154,7 @@ def arguments(folder, **more):
 
 
 def by_trainer(rank, ranks):
-    """The Trainer refuses ddp_backend='fsccl', and takes the process group that is there."""
+    """The Trainer refuses ddp_backend='fsccl', but uses the process group that exists."""
     data = [
         {'tokens': tokens, 'targets': targets}
         for step in range(4 * system.STEPS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning's FSDPStrategy, ModelParallelStrategy and DDPStrategy, with fsccl named as their
+"""Tests Lightning's FSDPStrategy, ModelParallelStrategy and DDPStrategy, with fsccl named as their
 process_group_backend."""
 
 import functools
@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 
 class HostFSDPStrategy(FSDPStrategy):
-    """Lightning admits FSDPStrategy itself to CUDA alone, and names FSDP no device on a CPU."""
+    """Lightning allows its FSDPStrategy on CUDA only, and on a CPU passes no device to FSDP."""
 
     def _setup_model(self, model):
         return FullyShardedDataParallel(

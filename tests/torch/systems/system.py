@@ -2,11 +2,11 @@
 """Parts that the tests of training systems share: a small model, its data, and `compare`, which
 trains over gloo and over fsccl and wants equal bits.
 
-A system is a function (rank, ranks) -> {"losses": of this rank, "parameters": whole, by name}, run
-in one process a rank after init_process_group; with own_group it is given the backend's name too,
-and makes the group itself, as under torchrun. With two ranks a sum has one order of its terms, so
-two right backends agree bit for bit; with more, and with the one process that trains on all ranks'
-data, they agree closely.
+A system is a function (rank, ranks) -> {"losses": of this rank, "parameters": whole, by name}. It
+runs in one process a rank, after init_process_group. With own_group it gets the backend's name,
+too, and makes the group itself, as under torchrun. With two ranks a sum has one order of its terms,
+so two right backends agree bit for bit. With more ranks, and with one process that trains on the
+data of all ranks, they agree closely.
 """
 
 import datetime
@@ -29,8 +29,8 @@ from torch.distributed.tensor import DTensor
 SEED, STEPS, SEQUENCES, TOKENS = 7, 3, 2, 12
 VOCABULARY, WIDTH, HEADS = 61, 24, 4  # an odd number of rows: shards are uneven
 LIMIT_S = 240
-# How ranks start. torch is loaded already, and where its autograd engine has run, that was without
-# devices; a test whose engine has devices sets another context.
+# Ranks are forked, because torch is loaded already. Its autograd engine may have run before, but
+# without devices, which makes that safe. A test whose engine has devices sets another context.
 CONTEXT = multiprocessing.get_context('fork')
 _KEPT = []
 
@@ -118,8 +118,8 @@ def result(model, losses):
 
 
 def average_over_gloo():
-    """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks for: it sums in place of averaging,
-    or refuses. Here it averages."""
+    """Makes gloo of torch 2.7 average for ReduceOp.AVG, which FSDP2 uses. Without this it sums, or
+    refuses the call."""
 
     def averaging(stock):
         signature = inspect.signature(stock)
@@ -206,7 +206,7 @@ def free_port():
 
 
 def run(system, backend, ranks, folder, own_group=False):
-    """Returns what the system returns on each rank."""
+    """Runs the system on all ranks, and returns its results in rank order."""
     folder.mkdir()
     shared = (folder, own_group, free_port())
     processes = [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training in float8 with torchao under FSDP2: products are emulated on a CPU, and what travels is
-what travels on GPUs."""
+"""Tests training in float8 with torchao under FSDP2. Matrix products are emulated on a CPU, but the
+same bytes travel as on GPUs."""
 
 import functools
 
@@ -16,9 +16,9 @@ from torchao.float8 import (
 from torchao.float8.float8_linear import Float8Linear
 
 WAYS = {
-    # weights are gathered in float32
+    # Weights are gathered in float32.
     'gathered_whole': {},
-    # rows of weights are cast before they are gathered, with one scale for all ranks' rows
+    # Rows of weights are cast before they are gathered, with one scale for the rows of all ranks.
     'gathered_in_float8': {'enable_fsdp_float8_all_gather': True},
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchft's manager over FSCCL: replicas that agree on a quorum for each step, of which one is
-killed; and its DDP."""
+"""Tests torchft's manager over FSCCL, with replicas that agree on a quorum for each step, one of
+which is killed, and torchft's DDP."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ GROUPS = {'fsccl': fsccl_torch.torchft.ProcessGroupFsccl, 'gloo': ProcessGroupGl
 
 
 class Replica:
-    """One process of a training that torchft holds together."""
+    """One process of a training whose members torchft manages."""
 
     def __init__(self, backend, lighthouse, number, replicas, ddp):
         timeout = timedelta(seconds=60)
@@ -87,7 +87,7 @@ def replica_main(backend, lighthouse, number, least, ddp, dies, begin, results):
     torch.set_num_threads(1)
     replica = Replica(backend, lighthouse, number, least, ddp)
     if begin is not None:
-        begin.wait(LIMIT_S)  # the lighthouse knows of all before the first quorum
+        begin.wait(LIMIT_S)  # no replica asks for a quorum before all replicas are there
     took_part, failed = replica.train(dies)
     whole = {name: tensor.detach().numpy() for name, tensor in replica.model.named_parameters()}
     results.put((number, took_part, failed, whole))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TorchTitan's own trainers, the core one (FSDP2) and the one of SimpleFSDP, with fsccl as the
-backend of CPU tensors.
+"""Tests TorchTitan's own trainers, the core one (FSDP2) and the one of SimpleFSDP, with fsccl as
+the backend of CPU tensors.
 
-TorchTitan 0.3 knows no training on CPUs: it takes the device for "cuda" where there is no GPU, and
-trains language models with FlexAttention, which has no backward there. Both are put right from
-outside; the trainers themselves are unchanged."""
+TorchTitan 0.3 does not train on CPUs. It takes the device for "cuda" even if there is no GPU, and
+trains language models with FlexAttention, which has no backward on CPUs. The test changes both from
+outside. The trainers themselves are unchanged."""
 
 import functools
 import json
@@ -80,7 +80,8 @@ def use_attention_of_the_cpu():
 
 
 def use_sums_on_gloo():
-    """TorchTitan sets a divisor of 1, which FSDP2 turns into PREMUL_SUM, and gloo has none."""
+    """Makes FSDP2 sum on gloo. TorchTitan sets a divisor of 1, which FSDP2 turns into PREMUL_SUM,
+    and gloo has no such operator."""
     set_divisor = FSDPModule.set_gradient_divide_factor
 
     def set_divisor_and_sum(module, factor):

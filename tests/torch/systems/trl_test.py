@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervised fine-tuning with TRL: a Llama with random weights on tokens that are made here."""
+"""Tests supervised fine-tuning with TRL, of a Llama with random weights on generated tokens."""
 
 import os
 import tempfile
@@ -35,7 +35,7 @@ def tokenizer():
 
 
 def tuned(rank, ranks):
-    """TRL's trainer takes the process group that is there, as the Trainer of transformers does."""
+    """TRL's trainer uses the process group that exists, as the Trainer of transformers does."""
     rows = [
         {'input_ids': tokens.tolist()}
         for step in range(4 * system.STEPS)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch/XLA's FSDP over FSCCL (fsccl_torch.xla), in an environment of its own with torch_xla 2.9:
-xla.py makes it. torch_xla's own collectives are no reference: they stay within a process."""
+"""Tests PyTorch/XLA's FSDP over FSCCL (fsccl_torch.xla), in an environment with torch_xla 2.9 that
+xla.py makes. torch_xla's own collectives are no reference, because on CPUs they stay within a
+process."""
 
 import functools
 import multiprocessing
@@ -68,7 +69,7 @@ def trained(model, rank, ranks, accumulate=1, clip=None):
         optimizer.step()
         torch_xla.sync()
         losses.append(loss.item() * accumulate)
-    assert closures == list(range(system.STEPS))  # each once, at the program's own sync()
+    assert closures == list(range(system.STEPS))  # each ran once, at the program's own sync()
     assert all(norm.item() > clip for norm in norms)
     return {'losses': losses, 'parameters': whole_parameters(model)}
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own tests of a distributed backend on a CPU, which its wheel holds, run over fsccl (or
---backend NAME).
+"""Runs PyTorch's own tests of a distributed backend on a CPU, which its wheel contains, over fsccl
+(or --backend NAME).
 
-The tests know which backends can do what by their names. fsccl is to do all that any backend does
-on a CPU, so that each test is run that PyTorch runs for gloo or for MPI. The file `not_run.txt`
-beside this one says which reasons not to run a test are accepted, `failing.txt` which tests fail
-and why; a skip for another reason is a failure, and so is a failure that is not listed. A test that
-is listed but passes is reported.
+The tests decide by a backend's name what it can do. fsccl must do all that any backend does on a
+CPU, so each test runs that PyTorch runs for gloo or for MPI. The file `not_run.txt` beside this one
+lists the accepted reasons for not running a test, and `failing.txt` the tests that fail, and why. A
+skip for another reason is a failure, and so is a failure that is not listed. A test that is listed
+but passes is reported.
 
 usage: run_upstream.py [--ranks N] [--backend NAME] [TEST ...]
 """
@@ -36,8 +36,8 @@ def parse_arguments():
 
 
 class KnownAs(str):
-    """The backend's name, which the tests that look at it while they run take for the name that
-    they know."""
+    """The backend's name. Tests that compare it with the name of a backend that they know find it
+    to be equal."""
 
     def __new__(cls, name, known):
         self = super().__new__(cls, name)
