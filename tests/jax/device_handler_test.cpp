@@ -58,12 +58,12 @@ xla_ffi::Api api() {
   return made;
 }
 
-// A call of one array of floats; `counts` are the parts.
+// A call of XLA with one array of floats. `counts` are the elements of each rank's part.
 struct FakeCall {
   FakeCall(Kind which, int64_t group_number, std::vector<int64_t> parts, int64_t root_rank = 0)
       : kind(which), group(group_number), root(root_rank), counts(std::move(parts)) {}
 
-  // Returns "" or the error's text.
+  // Makes the call, and returns the error's text, or "" if there is no error.
   std::string run(int device, void* stream, const DeviceBlock& from, size_t elements,
                   const DeviceBlock& to) {
     const xla_ffi::Api table = api();
@@ -130,7 +130,7 @@ float input(int rank, size_t i) {
   return static_cast<float>((i * 7 + 13) % 101 + 1000 * static_cast<size_t>(rank));
 }
 
-// Returns what the call leaves of the ranks' inputs of `elements` on this rank.
+// Makes the call on this rank, whose input has `elements`, and returns the results.
 std::vector<float> carry_out(FakeCall call, int rank, const cuda::Device& gpu, size_t elements,
                              size_t results) {
   const DeviceStream stream(gpu);
@@ -138,7 +138,7 @@ std::vector<float> carry_out(FakeCall call, int rank, const cuda::Device& gpu, s
   std::vector<float> values(elements), result(results, -1.0f);
   for (size_t i = 0; i < elements; ++i) values[i] = input(rank, i);
   from.put(values.data());
-  // a broadcast's result is its operand (XLA's aliases)
+  // A broadcast's result lies in the memory of its operand, which XLA calls an alias.
   const bool in_place = call.kind == kBroadcast;
   EXPECT_EQ(call.run(rank, stream.get(), from, elements, in_place ? from : to), "");
   stream.synchronize();

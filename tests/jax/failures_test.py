@@ -12,7 +12,8 @@ import ranks as r
 
 @pytest.mark.parametrize('count', [2, 3])
 def test_a_killed_rank_is_named_to_python_at_once(count):
-    """JAX has its default settings, with which its own service notices a death only after 100 s."""
+    """JAX has its default settings, with which its own service notices a death only after 100 s.
+    So an error within SOON_S is FSCCL's."""
     last = count - 1
     best = float('inf')
     for _ in range(3):  # other work on the machine may delay one

@@ -48,7 +48,8 @@ def test_values_are_those_of_lax(count):
 
 
 def test_groups_of_other_devices_meet_apart():
-    """Two halves of a job join at the same count; then one half and the whole do."""
+    """The groups of two halves of a job, which have the same number, do not meet each other. Nor do
+    the next groups, which are of one half and of the whole job."""
     outputs = r.run(
         """
         import fsccl_jax
@@ -113,7 +114,7 @@ def test_gradients_are_those_of_lax():
     assert all('equal True' in output for output in outputs)
 
 
-@pytest.mark.parametrize('width', [2, 20_000])  # in one exchange, and by itself
+@pytest.mark.parametrize('width', [2, 20_000])  # small parts and large ones travel differently
 def test_uneven_parts_and_their_transposes(width):
     outputs = run(
         f'width = {width}\n'

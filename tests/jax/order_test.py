@@ -72,8 +72,9 @@ def test_lost_order_is_named_100_times_of_100():
 
 
 def test_calls_that_nothing_orders_are_named_100_times_of_100():
-    """Each of 16 equal calls begins with the first token, or with that of the first call, so XLA
-    runs them as it likes, and on most runs in one order."""
+    """Each of 16 equal calls gets the first token, or the token of the first call. So nothing
+    orders the calls, and XLA may run them in any order, although in most runs it is the same on all
+    ranks."""
     _, outputs = outputs_of(
         """
         def program(x, trial_group, forked):
@@ -139,7 +140,8 @@ def test_a_loop_that_runs_once_more_on_a_rank_is_named():
 
 
 def test_the_same_call_in_another_program_counts_on():
-    """Two compiled programs share a call site, and its calls are counted for the group."""
+    """Two compiled programs share a call site. The group counts the calls of a site over all
+    programs."""
     statuses, outputs = outputs_of("""
         f = lambda x: group.all_reduce(x, group.token(), site="shared")[0]
         small, large = split(np.ones(ranks, np.float32)), split(np.ones(4 * ranks, np.float32))

@@ -18,7 +18,8 @@ EXAMPLE = ROOT / 'examples/jax/fsdp_train.py'
 # The death of a rank ends its connections, which takes milliseconds; heartbeats need seconds.
 SOON_S = 0.5
 
-# Programs of ranks begin with this. RANK and RANKS belong to the tests; FSCCL is not told of them.
+# Programs of ranks begin with this text. Only the tests use the variables RANK and RANKS, and FSCCL
+# does not read them.
 HEAD = """
 import os, sys, time
 import numpy as np
@@ -41,8 +42,8 @@ def leave(status):
 """
 USE = 'import fsccl_jax\nfsccl_jax.use()'
 
-# A program that sums until it gets an error, which it prints with the time. `then`: a statement
-# behind the first sum.
+# A program that sums until it gets an error, which it prints with the time. `then` is a statement
+# that it executes after the first sum.
 SUM_UNTIL_ERROR = """
     total = shard_map(lambda x: lax.psum(x, "ranks"))
     x = split(np.ones(ranks << 15, np.float32))
@@ -74,7 +75,8 @@ def is_asked_for_huge_pages(result):
 """
 
 
-# Their environment: Meson has malloc write to all memory that it gives, which is then there already.
+# The environment of such programs. Meson sets this variable so that malloc writes to all memory
+# that it gives. Then the memory would exist before the program asks for huge pages.
 FRESH_MEMORY = {'MALLOC_PERTURB_': '0'}
 
 
@@ -115,7 +117,7 @@ class Job:
         address = free_address()
         self.outputs = [folder / f'output{rank}' for rank in range(ranks)]
         self.processes = []
-        end_of_others, others = os.pipe()  # nobody writes: it is at its end when all others are
+        end_of_others, others = os.pipe()  # ends when all other processes have ended
         for rank in range(ranks):
             variables = {
                 **os.environ,
@@ -148,9 +150,9 @@ class Job:
         self._folder.cleanup()
 
     def kill(self, rank):
-        """Kills a rank. Returns when it was killed. Before Linux 6.9 the others can learn of it only
-        when the system has ended the process, whose memory it takes first: there it is when that
-        was over."""
+        """Kills a rank, and returns the time from which the others can know of its death. Before
+        Linux 6.9 that is when the process has ended, which takes a while, because the system frees
+        its memory first."""
         begin = time.time()
         self.processes[rank].kill()
         self.processes[rank].wait()

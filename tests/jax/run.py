@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs one Python test of fsccl_jax in a virtual environment below build-jax, which it makes when it
-is missing or of other requirements. Several tests that begin at once wait for the first.
+"""Runs one Python test of fsccl_jax in a virtual environment below build-jax. It makes the
+environment if it is missing, or was made from other requirements. If several tests begin at once,
+one makes it and the others wait.
 
 usage: run.py [--environment NAME] FILE LIBRARY... -- [argument ...]
 
 An environment is made of requirements/NAME.txt, whose first line says for which Python: `base`, by
 default, or `newest`. The package is the one of the tree, with the LIBRARY files of the build tree.
-Where no such Python is here the test of `newest` is skipped, and that of `base` fails: nothing was
-tested then.
+If there is no such Python, a test with `newest` is skipped. With `base` it fails, because nothing
+would be tested.
 """
 
 import fcntl
@@ -24,8 +25,8 @@ SKIPPED = 77
 
 
 def wanted_python(requirements):
-    """Returns the oldest Python that the requirements are for: "# Python 3.11" is their first
-    line."""
+    """Returns the oldest Python for which the requirements are. Their first line names it, for
+    example "# Python 3.11"."""
     return tuple(int(part) for part in requirements.split('\n')[0].split()[2].split('.'))
 
 
@@ -43,7 +44,7 @@ def find_python(wanted):
 
 
 def environment(folder):
-    """Returns the interpreter of the environment, which is complete then."""
+    """Makes the environment if it is missing or of other requirements. Returns its interpreter."""
     python, stamp, log = folder / 'bin/python', folder / '.complete', folder.with_suffix('.log')
     folder.parent.mkdir(exist_ok=True)
     with (
@@ -91,7 +92,7 @@ def main():
     if words[0] == '--environment':
         _, name, *words = words
     file, *libraries = words
-    # Trees that share a folder by links share what is in it, too: else each would make it anew.
+    # Links are resolved, so that trees whose build-jax links to one folder share its environments.
     python = environment((ROOT / 'build-jax' / name).resolve())
     folders = dict.fromkeys(str(pathlib.Path(library).resolve().parent) for library in libraries)
     os.environ['FSCCL_JAX_LIBRARIES'] = ':'.join(folders)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of PyTorch on JAX's arrays, by torchax: its parameters are sharded, XLA makes the
-collectives, and they run over FSCCL with Gloo's numbers bit for bit with two ranks. torch is that
-of build-torch/2.11.0, which tests/torch/matrix.py makes: torchax 0.0.13 does not know torch 2.15."""
+"""Tests a model of PyTorch that torchax runs on JAX's arrays. Its parameters are sharded, and XLA
+inserts the collectives. Over FSCCL two ranks get the same numbers as over Gloo, bit for bit. torch
+comes from build-torch/2.11.0, which tests/torch/matrix.py makes, because torchax 0.0.13 does not
+support torch 2.15."""
 
 import os
 
