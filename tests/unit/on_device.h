@@ -1,6 +1,6 @@
-// Helpers of tests of device memory: streams that stand still until a gate is opened, bytes there
-// and back, and the stand-in's word that nothing is left and no rule was broken. Written against
-// the driver alone.
+// Helpers of tests of device memory: streams that wait until a test lets them go on, copies between
+// host and device, and a check by the stand-in that nothing is left and no rule was broken. They
+// use the driver only.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ inline const cuda::Device& gpu(int ordinal = 0) {
   return *opened.value();
 }
 
-// Returns a GPU other than the first, where there are more.
+// Returns the last GPU, which is another than the first if there are several.
 inline int last_gpu() {
   std::string why;
   return cuda::device_count(&why) - 1;
@@ -70,8 +70,8 @@ class TestStream {
   cuda::CUstream stream_ = nullptr;
 };
 
-// A page of host memory that devices can use: words that streams wait for, and room for bytes that
-// come back.
+// A page of host memory that devices can use. It has words for which streams wait, and room for
+// bytes that streams copy from the device.
 class HostPage {
  public:
   static constexpr size_t kBytes = 1 << 16;
@@ -99,7 +99,7 @@ class HostPage {
             .address = address_ + index * sizeof(uint32_t),
             .value64 = value};
   }
-  // stands still until the word has the value
+  // Makes the stream wait until the word has the value.
   void hold(cuda::CUstream stream, size_t index, uint32_t value = 1) const {
     const cuda::Current current(device_);
     cuda::CUstreamBatchMemOpParams wait = until(index, value);
@@ -122,8 +122,8 @@ inline int byte_at(cuda::CUdeviceptr at, const TestStream& stream, const HostPag
   return page.seen()[0];
 }
 
-// A test over a driver: the stand-in, which is to find everything given back at its end, or a
-// GPU's, which cannot tell.
+// A test over a driver. At the end of a test the stand-in checks that everything was given back. A
+// GPU's driver cannot tell.
 class OnDevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -144,7 +144,7 @@ class OnDevice : public ::testing::Test {
       sum += control.calls(name);
     return sum;
   }
-  void expect_what_is_left() { leaks_ = control.leaks(); }  // on purpose
+  void expect_what_is_left() { leaks_ = control.leaks(); }  // the test leaves it on purpose
   const stand_in::Control control;
 
  private:

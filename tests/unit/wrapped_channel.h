@@ -1,4 +1,4 @@
-// Ranks as threads over a real channel, before an engine runs on it.
+// Helpers of tests that run ranks as threads over a real channel, whose functions they can wrap.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@
 namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
-// A channel of one rank with a look at every signal, what is prepared for one, poll, read, and what
-// looks for a failure, before it takes place. `on_poll` may hide the line, `on_read` say how it
-// ended instead.
+// A channel of one rank that calls a function of the test at every signal, preparation of a signal,
+// poll, read, and look for a failure. `on_poll` can hide the line, and `on_read` can return a
+// status in place of the read.
 class Wrapped : public ForwardingChannel {
  public:
   explicit Wrapped(const std::shared_ptr<Channel>& wrapped)
@@ -58,8 +58,8 @@ class Wrapped : public ForwardingChannel {
   bool left(int) const override { return false; }
 };
 
-// Returns the options of an engine for this rank of `ranks`, all of one process, in a communicator
-// that is called "world".
+// Returns the options of an engine for this rank of `ranks`, which are all in this process, in a
+// communicator that is called "world".
 inline EngineOptions options_over(std::shared_ptr<Channel> channel, int rank, int ranks,
                                   uint32_t tick) {
   EngineOptions options;
@@ -73,13 +73,14 @@ inline EngineOptions options_over(std::shared_ptr<Channel> channel, int rank, in
   options.same_process.assign(static_cast<size_t>(ranks), true);
   return options;
 }
-// The channel outlives the engine.
+// Returns the same options. The caller owns the channel, which must outlive the engine.
 inline EngineOptions options_over(Channel& channel, int rank, int ranks, uint32_t tick) {
   return options_over(std::shared_ptr<Channel>(std::shared_ptr<Channel>(), &channel), rank, ranks,
                       tick);
 }
 
-// The first of the ranks, which are threads, offers its descriptor to all.
+// The means by which ranks that are threads open a channel: the first rank offers its descriptor to
+// all.
 class ThreadsOpening final : public Opening {
  public:
   ~ThreadsOpening() {

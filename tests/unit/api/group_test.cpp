@@ -41,7 +41,7 @@ TEST(Group, ACallThatFindsNoMemoryIsNotSubmitted) {
   };
   const int sent = 7;
   int received = 0;
-  ASSERT_EQ(gather(&sent, &received), FSCCL_OK);  // its plan is kept from now on
+  ASSERT_EQ(gather(&sent, &received), FSCCL_OK);  // the library keeps the call's plan from now on
   received = 0;
   ASSERT_EQ(fsccl_group_start(), FSCCL_OK);
   no_memory = true;

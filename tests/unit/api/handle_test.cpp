@@ -77,7 +77,7 @@ TEST(Handles, AMovedReferenceHoldsNothing) {
   Ref<const Thing> to(from.get(), std::move(from));
   EXPECT_FALSE(from);
   EXPECT_EQ(to->value, 1);
-  EXPECT_FALSE(things.end(bits, Deadline::never(), anyway).ok());  // this thread uses it
+  EXPECT_FALSE(things.end(bits, Deadline::never(), anyway).ok());  // this thread holds a reference
   to = {};
   EXPECT_TRUE(things.end(bits, soon(), anyway).ok());
 }
@@ -129,7 +129,7 @@ TEST(Handles, AnEndWaitsForUsers) {
     });
     while (stage == 0) std::this_thread::yield();
     EXPECT_THAT(things.end(bits, soon(), anyway).status().text(), testing::HasSubstr("still used"));
-    EXPECT_EQ(things.find(bits)->value, 1);  // others go on using it
+    EXPECT_EQ(things.find(bits)->value, 1);  // other threads can go on using the object
     stage = 2;
     EXPECT_TRUE(things.end(bits, Deadline::never(), anyway).ok());
     user.join();

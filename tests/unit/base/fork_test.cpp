@@ -13,7 +13,7 @@
 namespace fsccl {
 namespace {
 
-// The exit status of a child that runs f.
+// Returns the exit status of a child that runs f.
 template <class F>
 int in_child(F f) {
   const pid_t child = fork();

@@ -1,12 +1,13 @@
-// A model of the futex protocol (base/futex.h), of which every interleaving is walked through. The
-// signaller has a store buffer: its store of the word may become visible later than its load of
-// `sleepers` is done. The sleeper counts itself with a full barrier, looks at the word, sleeps
-// briefly, looks again, and sleeps long, as often as the caller asks. The kernel lets nobody sleep
-// while the word differs.
+// Tests a model of the futex protocol (base/futex.h) in every interleaving. The signaller has a
+// store buffer: its store of the word may become visible later than its load of `sleepers` is done.
+// The sleeper counts itself with a full barrier, looks at the word, sleeps briefly, looks again,
+// and sleeps long, as often as the caller asks. The kernel lets nobody sleep while the word
+// differs.
 //
 // The protocol rests on one assumption: a store leaves its processor in less time than the brief
-// sleep takes. The model shows that no wake-up is lost under it, and that one is without it, or
-// without the brief sleep, or where the sleeper is not counted throughout.
+// sleep takes. The model shows that no wake-up is lost if this holds. It also shows that a wake-up
+// can be lost if it does not hold, if there is no brief sleep, or if the sleeper does not stay
+// counted throughout.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -30,13 +31,13 @@ struct State {
   Sleeper sleeper = Sleeper::counts;
   bool buffered = false;          // the store is in the signaller's buffer
   bool visible = false;           // the word has its new value in memory
-  bool saw_sleeper = false;       // the signaller's load
-  bool counted = false;           // `sleepers` in memory
+  bool saw_sleeper = false;       // the signaller loaded a count that is not zero
+  bool counted = false;           // `sleepers` in memory counts the sleeper
   bool older_than_sleep = false;  // the store was buffered when the brief sleep began
   auto operator<=>(const State&) const = default;
 };
 
-// A sleeper that nobody will wake, though the signal is there.
+// Returns true if the sleeper sleeps although the signal is there, and nobody will wake it.
 bool lost(const State& s) {
   return s.sleeper == Sleeper::sleeps_long && s.signaller == Signaller::done && s.visible;
 }

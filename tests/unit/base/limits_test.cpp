@@ -1,4 +1,4 @@
-// The limits of this process, and of machines and containers made of files.
+// Tests the limits of this process, and those of machines and containers that files describe.
 #include "base/limits.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// A machine of 64 GiB, 32 of them free.
+// Writes the files of a machine with 64 GiB of memory, of which 32 GiB are free.
 void write_machine(const TemporaryDirectory& root, const std::string& cgroup) {
   root.write("proc/meminfo",
              "MemTotal:       67108864 kB\nMemFree:        1024 kB\nMemAvailable:   33554432 kB\n");

@@ -75,7 +75,8 @@ TEST_F(LogTest, StandardErrorAndFilesChange) {
   EXPECT_EQ(configure_log(LogLevel::kWarn, other.path("no/such")).code(), FSCCL_ERR_CONFIG);
 }
 
-// A message never stops the work: neither a FIFO nor a full file does.
+// A message never stops the program, not even if the log is a FIFO that nobody reads, or a full
+// file.
 TEST_F(LogTest, FilesThatTakeNothing) {
   const TemporaryDirectory other;
   const std::string fifo = other.path("fifo");

@@ -1,4 +1,4 @@
-// Sockets: addresses, deadlines, closed peers without SIGPIPE, users, and passed descriptors.
+// Tests sockets: addresses, deadlines, closed peers without SIGPIPE, users, and passed descriptors.
 #include "base/socket.h"
 
 #include <fcntl.h>
@@ -118,11 +118,11 @@ TEST(Socket, WaitsEndAtTheDeadlineAndClosedPeersAreErrors) {
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 0u);
   ASSERT_EQ(send_some(pair.server.get(), "y", 1).value(), 1u);
   pair.server.reset();
-  // bytes that came before the end are still there
+  // Bytes that came before the end of the connection are still there.
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 1u);
   EXPECT_EQ(byte, 'y');
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).status().code(), FSCCL_ERR_LINK);
-  // SIGPIPE would end the test
+  // The call must not raise SIGPIPE, which would end the test.
   EXPECT_EQ(send_some(pair.client.get(), "z", 1).status().code(), FSCCL_ERR_LINK);
 }
 
@@ -160,7 +160,7 @@ TEST(Socket, ADescriptorThatNobodyAskedForIsClosed) {
     ASSERT_EQ(send_with_fd(pair.client.get(), "a", 1, writing.get()).value(), 1u);
   writing.reset();
   char text[8];
-  ASSERT_EQ(receive_some(pair.server.get(), text, 1).value(), 1u);  // without room for descriptors
+  ASSERT_EQ(receive_some(pair.server.get(), text, 1).value(), 1u);  // drops the first descriptor
   Fd first(dup(0)), kept;
   // The caller has a descriptor already, so the second one is closed.
   ASSERT_EQ(receive_with_fd(pair.server.get(), text, 1, &first).value(), 1u);

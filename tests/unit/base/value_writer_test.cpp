@@ -1,4 +1,5 @@
-// Values as JSON and as a pickle; tests/tools/trace_test.py loads both with Python, too.
+// Tests how values are written as JSON and as a pickle. tests/tools/trace_test.py also loads both
+// with Python.
 #include "base/value_writer.h"
 
 #include <gtest/gtest.h>
@@ -58,13 +59,13 @@ TEST(PickleWriter, WritesTheInstructionsOfProtocol2) {
   EXPECT_EQ(one(256), std::string("\x80\x02M\x00\x01.", 6));
   EXPECT_EQ(one(65536), std::string("\x80\x02J\x00\x00\x01\x00.", 8));
   EXPECT_EQ(one(0x7fffffff), std::string("\x80\x02J\xFF\xFF\xFF\x7F.", 8));
-  // J would be negative
+  // With the opcode J the number would be negative.
   EXPECT_EQ(one(0x80000000), std::string("\x80\x02\x8A\x08\x00\x00\x00\x80\x00\x00\x00\x00.", 13));
   EXPECT_EQ(one(UINT64_MAX),
             std::string("\x80\x02\x8A\x09\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x00.", 14));
   EXPECT_EQ(written<PickleWriter>([](ValueWriter& out) {
               out.begin_map();
-              out.entry("a", "a");  // the second is the first again
+              out.entry("a", "a");  // the second text is a reference to the first
               out.end_map();
             }),
             std::string("\x80\x02}(X\x01\x00\x00\x00"
@@ -72,7 +73,8 @@ TEST(PickleWriter, WritesTheInstructionsOfProtocol2) {
                         16));
 }
 
-// No reader has to hold more on its stack.
+// Lists are written in portions of at most 1000 elements, as many as a reader has to hold on its
+// stack.
 TEST(PickleWriter, FillsLongListsInPortions) {
   for (const size_t count : {999u, 1000u, 1001u, 2000u, 2001u}) {
     const std::string text = written<PickleWriter>([count](ValueWriter& out) {

@@ -64,7 +64,7 @@ TEST(Wait, AThreadIsWokenByANotification) {
 TEST(Wait, NapsGrowAndDoNotOutlastTheDeadline) {
   Naps naps(1, 1'000, int64_t{3600} * 1'000'000'000);
   const auto begin = now_ns();
-  // If a nap ignored the time that is left, the last one would take an hour.
+  // Each nap has 1 us left. If naps ignored that, the last one would take an hour.
   for (int i = 0; i < 70; i++) naps(1'000);
   EXPECT_LT(now_ns() - begin, int64_t{60} * 1'000'000'000);
 }

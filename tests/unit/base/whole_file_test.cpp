@@ -102,7 +102,7 @@ TEST(WholeFile, WhatIsNoRegularFileIsNeverReplaced) {
     char text[8] = {};
     EXPECT_EQ(::read(reader.get(), text, sizeof text), 4);
     EXPECT_STREQ(text, "text");
-    // The FIFO's reader reads nothing, so only as much is written as the FIFO holds.
+    // The FIFO's reader reads nothing, so the writer can write only as much as the FIFO holds.
     EXPECT_THAT(write(path, std::string(1 << 20, 'x'), {.patience_ms = 10}).text(),
                 testing::HasSubstr("its reader takes nothing"));
   }

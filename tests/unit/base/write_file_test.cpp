@@ -1,5 +1,5 @@
-// Calls on files beyond the limit of file sizes (ulimit -f): errors that name the limit, and no
-// signal. The limit is set in children.
+// Tests writes beyond the limit of file sizes (ulimit -f). They end with an error that names the
+// limit, and without a signal. The limit is set in children.
 #include "base/write_file.h"
 
 #include <fcntl.h>
@@ -69,7 +69,7 @@ TEST(FileLimitDeathTest, FilesOfOutputAndTheLog) {
         const std::string said = file.value().commit().text();
         if (!configure_log(LogLevel::kWarn, directory.path("log")).ok()) std::_Exit(2);
         FSCCL_LOG(kWarn, "a line that is lost");
-        limit_to(RLIM_INFINITY);  // the test keeps the standard error in a file
+        limit_to(RLIM_INFINITY);  // the test program redirects the standard error to a file
         std::fputs(said.c_str(), stderr);
         std::_Exit(0);
       },
@@ -78,8 +78,8 @@ TEST(FileLimitDeathTest, FilesOfOutputAndTheLog) {
   EXPECT_EQ(directory.read("a"), "before");
 }
 
-// Signals of the program are left alone: a signal that was pending stays pending, and what the
-// program ignores or handles is as before.
+// The library does not touch signals of the program. A signal that was pending stays pending, and
+// signals that the program ignores or handles are ignored or handled as before.
 TEST(FileSignals, LeaveThoseOfTheProgram) {
   sigset_t one, before, pending;
   sigemptyset(&one);

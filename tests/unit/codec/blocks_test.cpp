@@ -1,5 +1,6 @@
-// Block codecs: errors within the stated bound for values of all kinds, blocks that go exactly,
-// sizes, damaged input, the same bytes on every instruction set, and sums with feedback.
+// Tests block codecs: errors within the stated bound for values of all kinds, blocks that are
+// carried exactly, sizes, damaged input, equal bytes on every instruction set, and sums with
+// feedback.
 #include "codec/blocks.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ struct Stored {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     if (dtype == FSCCL_BFLOAT16) bits = bfloat16_of(value);
-    if (dtype == FSCCL_FLOAT16) {  // near enough for the values of the tests
+    if (dtype == FSCCL_FLOAT16) {  // a simple conversion is exact enough for these tests
       const double scaled = std::fabs(static_cast<double>(value));
       uint16_t best = 0;
       if (scaled >= 65504) {
@@ -149,7 +150,7 @@ TEST_P(Blocks, AllWordsKeepTheirBoundOrAreExact) {
     Stored words(dtype(), 1 + random() % 3000);
     for (size_t i = 0; i < words.count(); i++) {
       auto bits = static_cast<uint32_t>(random());
-      if (round % 2) bits &= ~0x40004000u;  // small ones
+      if (round % 2) bits &= ~0x40004000u;  // makes the values small
       words.set_bits(i, bits);
     }
     if (round % 3 == 0)
@@ -184,7 +185,7 @@ TEST_P(Blocks, WhoseErrorIsTooLargeGoExactly) {
   std::normal_distribution<float> normal(0, 1);
   for (size_t i = 0; i < words.count(); i++) words.set(i, normal(random));
   for (size_t i = 0; i < form().block; i++)
-    words.set(i, i % 2 ? 2.0f : -2.0f);  // coded as they are
+    words.set(i, i % 2 ? 2.0f : -2.0f);  // the first block is coded without an error
   const double least = 1e-3 * block_bound(form(), dtype());
   const Encoded coded = encode(words, form(), {.most_error = least});
   EXPECT_EQ(coded.written.audited, 64u);
@@ -312,12 +313,13 @@ TEST_P(Sums, OfCodedPartsAreNear) {
 }
 
 // Most elements of the gradients lie below half a step of the codec. Without feedback they are
-// lost; with it their sum over the training steps is right to one step of the codec.
+// lost. With feedback their sum over the training steps is right to one step of the codec.
 TEST_P(Sums, FeedbackKeepsWhatLiesBelowHalfAStep) {
   const size_t count = 256;
   const float small = form().kind == BlockKind::int4 ? 1e-3f : 1e-4f;
   Floats gradient(count, small), feedback(count), with(count), without(count);
-  // bf16 has steps of its own for each element: only a sum that has grown is lost there
+  // The large elements make the step of a block large. (BF16 blocks have no common step, so there
+  // elements are lost only in a sum that has grown.)
   gradient[0] = 1, gradient[200] = -1;
   constexpr int kSteps = 2000;
   std::vector<uint8_t> chunk(form().chunk_bytes(count));

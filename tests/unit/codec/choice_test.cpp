@@ -1,5 +1,5 @@
-// Tests when a codec stays out, for how long, and which form is taken. Ranks that are told the same
-// decide alike.
+// Tests when a codec is not used, for how long, and which form is taken. Ranks that get the same
+// times decide alike.
 #include "codec/choice.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(CodecChoice, StaysOutSoonerTheMoreItLoses) {
     }
     EXPECT_EQ(lost, coded > 300 ? 1 : coded > 199 ? 3 : 5) << coded;
   }
-  // A forward that loses nearly what backward wins does not drive it out.
+  // The codec stays in use if the time that forward loses is less than the time that backward wins.
   CodecChoice choice;
   for (int i = 0; i < 100; i++) {
     choice.judge({100, i % 2 ? 5.0 : 190.0}, true);
@@ -98,14 +98,14 @@ TEST(CodecChoice, TakesTheFormThatTheLinkMakesCheaper) {
 TEST(CodecChoice, TheRateOfALinkComesFromLargeTransfers) {
   LinkCosts link;
   link.byte_ns = 1;
-  link.measured(1e9, 1000);  // mostly latency
+  link.measured(1e9, 1000);  // a small transfer, whose time is mostly latency, does not count
   EXPECT_EQ(link.byte_ns, 1);
   for (int i = 0; i < 40; i++) link.measured(8e6, 1'000'000);
   EXPECT_NEAR(link.byte_ns, 8, 0.01);
 }
 
-// The time of bytes that came while ranks coded bounds the link's time from above. A rank that lost
-// its core once does not make the link slow.
+// If bytes arrived while ranks coded, their time is an upper bound of the link's time. So the rate
+// gets worse slowly: a rank that loses its core once does not make the link look slow.
 TEST(CodecChoice, TheRateOfALinkThatCodingHidesRisesSlowly) {
   LinkCosts link;
   link.byte_ns = 1;
@@ -120,14 +120,14 @@ TEST(CodecChoice, TheRateOfALinkThatCodingHidesRisesSlowly) {
   EXPECT_NEAR(link.byte_ns, 8, 0.1);
 }
 
-// Coding goes on while bytes are on their way: where the link is the slower one it costs little.
+// Coding goes on while bytes are on their way, so it costs little if the link is slower.
 TEST(CodecChoice, TheLongerOfCodingAndMovingHidesMostOfTheOther) {
   EXPECT_EQ(overlapped_ns(8, 80), 81);
   EXPECT_EQ(overlapped_ns(80, 8), 81);
   EXPECT_EQ(overlapped_ns(0, 80), 80);
 }
 
-// 1, 10 and 100 Gbit/s, between two hosts.
+// The rates are 1, 10 and 100 Gbit/s, between two hosts.
 TEST(CodecPrice, WinsAtOneAndTenAndDeclinesAtAHundredGigabits) {
   for (const double gigabits : {1.0, 10.0, 100.0}) {
     const CodecPrice price = price_delta(200'000'000, 2, 8 / gigabits, 50'000);

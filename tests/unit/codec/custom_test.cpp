@@ -1,5 +1,5 @@
-// Codecs of a program: tables that are refused, blocks within their bound, blocks that go exactly,
-// and codecs that break their word.
+// Tests codecs of a program: tables that are refused, blocks within their bound, blocks that are
+// carried exactly, and codecs that do not do what their table promises.
 #include "codec/custom.h"
 
 #include <gmock/gmock.h>
@@ -151,10 +151,10 @@ TEST(CustomCodec, BlocksBeyondWhatIsAskedGoExactly) {
 // A table whose functions misbehave as a test says, and otherwise do what those of kFloat12 do.
 struct Liar {
   fsccl_block_codec_t table = kFloat12;
-  ptrdiff_t beyond = 0;          // byte that encode() writes behind its block; 0: none
-  ptrdiff_t decoded_beyond = 0;  // the same of decode()
-  float adds = 0;                // to each element that decode() gives
-  float spoils = 0;              // instead of each element that encode() was given
+  ptrdiff_t beyond = 0;          // the byte behind its block that encode() changes; 0: none
+  ptrdiff_t decoded_beyond = 0;  // the same for decode()
+  float adds = 0;                // the number that decode() adds to each element
+  float spoils = 0;              // if not 0, encode() overwrites its input with this number
   int encodes = 0;
 
   Liar() {
@@ -198,8 +198,8 @@ TEST(CustomCodec, AMeasuredErrorBeyondTheBoundIsTold) {
   }
 }
 
-// A codec that changes what it is to encode, so that it seems to have kept it, does not deceive the
-// measurement.
+// The codec overwrites its input, so that the decoded elements would equal the input. The measured
+// error is right nevertheless, because the codec gets a copy.
 TEST(CustomCodec, ItsInputIsACopy) {
   Liar liar;
   liar.spoils = 1;

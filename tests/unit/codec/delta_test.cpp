@@ -1,5 +1,5 @@
-// The delta codec: exact for all words, its sizes against the formula and the entropy, and stale or
-// damaged input.
+// Tests the delta codec: all words come back exactly, sizes are compared with the formula and the
+// entropy, and stale or damaged input is found.
 #include "codec/delta.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 struct Coded {
   std::vector<uint8_t> bytes;
-  WordList previous;  // the encoder's, after the encoding
+  WordList previous;  // the encoder's copy of the words, after the encoding
   DeltaKind kind{};
 };
 
@@ -159,7 +159,8 @@ TEST(DeltaSizes, AreTheSameBytesOnEveryTarget) {
   }
 }
 
-// A sender that stops says so in place of a block, and a receiver does not take that for a block.
+// A sender that stops sends a mark in place of a block, and the receiver does not take the mark for
+// a block.
 TEST(DeltaBlocks, WhatIsNoBlockIsFound) {
   std::vector<uint8_t> bytes(kDeltaHeaderBytes + 100);
   write_no_delta(bytes.data());

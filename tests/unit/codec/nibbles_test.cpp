@@ -1,5 +1,5 @@
-// Nibbles: every pair of words comes back, and the bytes are those of the definition on every
-// instruction set.
+// Tests nibbles: every pair of words comes back, and on every instruction set the bytes are those
+// of the definition.
 #include "codec/nibbles.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ bool join(const Split& from, WordList* words) {
                       {from.bytes.size(), from.longs.size(), false});
 }
 
-// The definition of nibbles.h, a word at a time.
+// Codes by the definition of nibbles.h, a word at a time.
 Split by_definition(const WordList& words, const WordList& previous) {
   Split made{std::vector<uint8_t>(nibble_bytes(words.size())), {}, {}};
   for (size_t i = 0; i < words.size(); i++) {

@@ -1,5 +1,5 @@
-// rANS sections: what was coded comes back, near the entropy, with the same bytes on every
-// instruction set; damage is found.
+// Tests rANS sections: symbols come back, sizes are near the entropy, every instruction set makes
+// the same bytes, and damage is found.
 #include "codec/rans.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Bytes coded(Bytes bytes) {
   return made;
 }
 
-// A copy of just the section, so that a sanitizer sees a read beyond it.
+// Decodes a copy of the section that has no byte behind it, so that a sanitizer sees a read beyond.
 bool decoded(const Bytes& section, size_t count, Bytes* bytes) {
   bytes->assign(rans_room(count), 0);
   const Bytes exact(section.begin(), section.end());
@@ -29,7 +29,7 @@ bool decoded(const Bytes& section, size_t count, Bytes* bytes) {
   return good;
 }
 
-// Symbols whose probabilities fall by `ratio` from one to the next.
+// Returns random symbols, each `ratio` times as probable as the one before.
 Bytes geometric(size_t count, double ratio, Random& random) {
   std::geometric_distribution<int> distribution(1 - ratio);
   Bytes made(count);

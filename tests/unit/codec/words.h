@@ -20,8 +20,8 @@ inline uint16_t bfloat16_of(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Weights of N(0, 0.02) and what a step of Adam's size makes of them, rounded to bf16 from fp32
-// each.
+// Weights from N(0, 0.02) in fp32, which step() changes by about as much as a step of Adam does.
+// words() rounds them to bf16.
 struct Training {
   explicit Training(size_t count, uint64_t seed = 1) : random(seed), master(count) {
     std::normal_distribution<float> normal(0, 0.02f);
@@ -54,7 +54,7 @@ inline uint16_t folded_difference(uint16_t word, uint16_t previous) {
   return static_cast<uint16_t>(difference >= 0 ? 2 * difference : -2 * difference - 1);
 }
 
-// Returns the bits a word that no code of single differences can beat, which are their entropy.
+// Returns the entropy of the differences in bits a word: no code of single differences needs fewer.
 inline double entropy_of(const WordList& words, const WordList& previous) {
   std::vector<double> counts(65536);
   for (size_t i = 0; i < words.size(); i++) counts[folded_difference(words[i], previous[i])]++;

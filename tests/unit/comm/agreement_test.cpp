@@ -1,4 +1,4 @@
-// Tests that all ranks hear the result of one of them, and so know whether all can begin.
+// Tests agreements, in which all ranks learn the result of each, and so know whether all can begin.
 #include "comm/agreement.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +65,7 @@ TEST(Agreement, ABoardWithoutAnErrorIsOneOfTheProtocol) {
     });
 }
 
-// The messages that ranks, which are threads here, send each other, and how many each has sent.
+// The messages that ranks, which are threads here, send each other. It counts how many each sends.
 struct Post {
   static constexpr int kRanks = 13;
   std::mutex mutex;
@@ -93,7 +93,7 @@ struct Post {
     }
     void word(int, uint32_t, fsccl_transport_word_t* word) override {
       *word = {};
-      word->word = word->sleepers = &word_;  // nobody wakes: it looks again soon
+      word->word = word->sleepers = &word_;  // nothing wakes a sleeper, which looks again soon
     }
     std::byte* slots(int, size_t* ring_bytes, size_t* slot_bytes) const override {
       *ring_bytes = *slot_bytes = 4096;

@@ -1,4 +1,4 @@
-// Collectives over an engine, without a communicator.
+// Tests collectives over an engine, without a communicator.
 #include "comm/collective.h"
 
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 namespace fsccl::testing {
 namespace {
 
-// A program whose counts vary and that always has a call in flight makes a new plan each time. Few
-// of the plans are kept, besides those of calls in flight.
+// A program whose counts vary, and that always has a call in flight, needs a new plan for each
+// call. Besides the plans of calls in flight, few are kept.
 TEST(Collectives, KeepFewCallsAndThoseThatAreInFlight) {
   over_channel(1, [](int, Wrapped& channel, uint32_t tick) {
     Engine engine(options_over(channel, 0, 1, tick));

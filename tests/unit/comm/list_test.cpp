@@ -1,4 +1,4 @@
-// Lists of tensors over engines, without communicators.
+// Tests calls on lists of tensors over engines, without communicators.
 #include "comm/list.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr size_t kCount = 1 << 18;  // too many for a slot
+constexpr size_t kCount = 1 << 18;  // too many elements for a slot
 
 // An engine may belong to a part of a communicator. Its errors then name ranks by their numbers in
 // the whole communicator.

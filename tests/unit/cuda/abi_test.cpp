@@ -57,7 +57,7 @@ static_assert(CU_STREAM_WAIT_VALUE_GEQ == 0 && CU_STREAM_WRITE_VALUE_DEFAULT == 
               CU_STREAM_CAPTURE_STATUS_NONE == 0);
 static_assert(CU_MEM_ALLOC_GRANULARITY_MINIMUM == 0 && CU_MEM_ALLOC_GRANULARITY_RECOMMENDED == 1);
 
-// The values that members start with.
+// The default values of members.
 static_assert(CUmemLocation().type == CU_MEM_LOCATION_TYPE_DEVICE &&
               CUmemAllocationProp().type == CU_MEM_ALLOCATION_TYPE_PINNED);
 static_assert(CUmemAccessDesc().flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -150,7 +150,7 @@ SAME_FUNCTION(cuMemcpyBatchAsync);
 SAME_FUNCTION(cuMemcpyBatchAsync_v2);
 #endif
 
-// The driver's own pool, which perf/gpu measures beside the library's.
+// The functions of the driver's own pool, which perf/gpu measures beside the library's pool.
 static_assert(static_cast<int>(perf::kReleaseThreshold) == ::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 static_assert(static_cast<int>(perf::kMostReserved) == ::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
 #define SAME_OF_POOL(field, function)                              \

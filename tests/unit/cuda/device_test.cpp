@@ -1,4 +1,4 @@
-// Devices, contexts, events, and what an address is, over the stand-in driver with three GPUs.
+// Tests devices, contexts, events and kinds of addresses, over the stand-in driver with three GPUs.
 #include "cuda/device.h"
 
 #include <gtest/gtest.h>
@@ -130,7 +130,7 @@ TEST(Pointers, OfTheHostAreOfNoDevice) {
 }
 
 TEST(Streams, TheDefaultOneIsCapturedWithAnyThatBlocks) {
-  Control().broken_rules();  // rules that tests before this one broke
+  Control().broken_rules();  // forgets the rules that earlier tests have broken
   const Device& first = device(0);
   const Current current(first);
   CUstream blocking = nullptr;

@@ -68,7 +68,8 @@ TEST(Driver, ThatDoesNotStartIsNone) {
               HasSubstr("CUDA_ERROR_NOT_INITIALIZED"));
 }
 
-// The first libcuda.so.1 that is found is no library, whatever the system has.
+// The first libcuda.so.1 that is found is a file that is no library, so the test does not depend on
+// the system.
 TEST(Driver, ThatIsNotThereSaysSo) {
   std::string folder = (std::filesystem::temp_directory_path() / "fsccl-test-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

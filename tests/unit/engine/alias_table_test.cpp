@@ -39,8 +39,8 @@ TEST(AliasTable, FindsWhatLiesWholeInOneRange) {
   for (const uint64_t page : {0, 1, 3, 4, 7, 8, 10})
     EXPECT_FALSE(find(*table, page * kBytes, 1).found) << page;
   table->remove(5 * kBytes);
-  table->remove(3 * kBytes);         // no range begins there
-  table->remove(6 * kBytes + 2048);  // nor there
+  table->remove(3 * kBytes);         // no range begins at this address
+  table->remove(6 * kBytes + 2048);  // nor at this one
   EXPECT_FALSE(find(*table, 5 * kBytes, 1).found);
   for (const uint64_t page : {2, 6, 9}) EXPECT_EQ(find(*table, page * kBytes, 1).arena, page);
 }

@@ -23,7 +23,7 @@ using testing::Wrapped;
 constexpr size_t kMost = 1 << 20;
 
 struct Outcome {
-  Status status;     // status of the operation, or what the engine learned after it
+  Status status;     // status of the operation, or an error that the engine found after it
   Status unsettled;  // status of the operation alone
   std::vector<uint8_t> output;
 };
@@ -35,7 +35,7 @@ struct Case {
   std::function<void(int rank, Wrapped& channel)> spoil = [](int, Wrapped&) {};
 };
 
-// Two ranks run it once; rank r's input is all r + 1.
+// Runs the case once on two ranks. All bytes of rank r's input are r + 1.
 std::array<Outcome, 2> run(const Case& what, bool checksum) {
   std::array<Outcome, 2> results;
   std::barrier over(2);
@@ -80,7 +80,8 @@ Plan all_reduce(const Shape& shape) {
   return reduce_slots(reduction_of_all_reduce(shape), shape.slot_bytes);
 }
 
-// When rank 0 has given its n-th signal, a byte of its first slots changes.
+// Returns a function that changes byte `at` of rank 0's slots when rank 0 has given signal number
+// `signal`.
 auto flip_in_slot(uint32_t signal, size_t at) {
   return [=](int rank, Wrapped& channel) {
     if (rank != 0) return;
@@ -106,7 +107,7 @@ void expect_named(const std::array<Outcome, 2>& results, const char* operation) 
 TEST(Checksum, FindsAByteThatChangedInASlot) {
   const Case what{OpCode::all_gather, all_gather, 5000, flip_in_slot(0, 4999)};
   expect_named(run(what, true), "5000 bytes of all_gather of 5000 uint8 (operation 1)");
-  const auto unseen = run(what, false);  // nobody sees the change
+  const auto unseen = run(what, false);  // without checksums no rank notices the change
   EXPECT_TRUE(unseen[1].status.ok());
   EXPECT_EQ(unseen[1].output[4999], 1 ^ 4);
 }
@@ -196,7 +197,7 @@ TEST(Checksum, SlotsAndTheirTablesFitWhereSlotsDid) {
     EXPECT_EQ(slot % 64, 0u);
     EXPECT_GE(slot, bytes * 9 / 10);
   }
-  for (size_t ranks = 2; ranks <= 4096; ranks++)  // a line of each rank still fits
+  for (size_t ranks = 2; ranks <= 4096; ranks++)  // a line of each rank fits beside checksums
     EXPECT_GE(slot_bytes_beside_checksums(slot_bytes_with_checksums(64 * ranks)), 64 * ranks)
         << ranks;
 }

@@ -1,4 +1,5 @@
-// An engine reports operations that failed while another thread drove them.
+// Tests engines: what they report when a rank dies, fails or calls something else, whichever thread
+// drives the operation, and how their threads signal and wait.
 #include "engine/engine.h"
 
 #include <gmock/gmock.h>
@@ -33,8 +34,8 @@ Notification into(std::promise<fsccl_status_t>* told) {
           {}};
 }
 
-// A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy,
-// when the engine fails. It is let go by `go_on`.
+// Runs `body` while a thread is in the middle of driving a barrier, as it could be in the middle of
+// a copy. The thread stays there until `body` calls `go_on`.
 void failed_while_driven(
     const std::function<void(Engine&, const std::function<void()>& go_on)>& body) {
   std::promise<void> done;
@@ -126,8 +127,8 @@ void in_barrier(const std::function<void(Engine&, Wrapped&)>& body) {
   });
 }
 
-// A caller that waits for a rank looks at the moment when the service thread is about to report
-// that the rank is dead. The caller's error must say no less.
+// The service thread is about to report that a rank is dead, and why. A caller that waits for the
+// rank notices the failure just then. The caller's error must say as much as the report.
 TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     std::atomic<bool> looked{false};
@@ -141,8 +142,8 @@ TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   });
 }
 
-// Between hosts a root puts all that a round takes before it waits. All its signals but the last
-// may leave together with the next one.
+// Between hosts a root puts all pieces of a round before it waits. Each of its signals but the last
+// may leave together with the next one, so that fewer packets are sent.
 TEST(Runner, KnowsWhichSignalsAnotherFollows) {
   Shape shape;
   shape.ranks = 2;
@@ -279,7 +280,8 @@ TEST(Engine, ABoardWithoutAnErrorIsOneOfTheProtocol) {
     });
 }
 
-// The connection to a rank breaks, and no rank is left that would have told of a death.
+// The connection to a rank breaks, and there is no other rank that could report a death. If nobody
+// listens at the rank's socket any more, the rank is dead.
 TEST(Engine, ABrokenConnectionIsADeathIfNobodyListensAtTheDoorOfThatRank) {
   std::vector<testing::Joined> joined = testing::join_all_by_id(2);
   ASSERT_EQ(joined.size(), 2u);
@@ -344,7 +346,7 @@ TEST(Engine, WhatCameBeforeADeathIsNotLost) {
   EXPECT_EQ(state, FSCCL_OK);
   state = FSCCL_IN_PROGRESS;
   dead_behind(barrier_of, [&](Engine& engine) {
-    // the service thread drives
+    // The service thread drives the operation.
     while (engine.test(1, &state).ok() && state == FSCCL_IN_PROGRESS) std::this_thread::yield();
   });
   EXPECT_EQ(state, FSCCL_OK);
@@ -408,9 +410,9 @@ Error all_gather_that_reads(
   return error;
 }
 
-// Two ranks make calls of which they wait only for the second, and the first ones differ. As over a
-// network, the line of a peer's first call comes after that of its second: it is hidden until
-// then, and as long as `hides` returns true. Returns what the first rank is told.
+// Two ranks each make two calls, of which the first ones differ, and wait only for the second. As
+// can happen over a network, the line of a peer's first call arrives after that of its second: it
+// is hidden until then, and as long as `hides` returns true. Returns the error of rank 0.
 std::string told_of_first_calls_that_differ(const std::function<bool()>& hides) {
   std::string text;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -450,8 +452,8 @@ TEST(Engine, NamesTheFirstCallThatDiffersThoughItsLineComesLater) {
               ::testing::HasSubstr("they differ in count 5 and 7"));
 }
 
-// A peer that calls something else may never send the line that is missing. The difference is told
-// all the same.
+// A peer that calls something else may never send the line that is missing. The error reports the
+// difference nevertheless.
 TEST(Engine, ACallThatDiffersIsToldThoughAnEarlierLineNeverComes) {
   EXPECT_THAT(told_of_first_calls_that_differ([] { return true; }),
               ::testing::HasSubstr("rank 1 calls barrier"));

@@ -1,4 +1,4 @@
-// Tests that a call begins with what the last calls found out about their buffers.
+// Tests that a call begins with the plan that suits the buffers of the calls before it.
 #include "engine/foresight.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,8 @@ TEST(Foresight, WantsToBeSure) {
 constexpr int kRanks = 3;
 constexpr size_t kCount = 1000;
 
-// Three ranks whose own memory only they can touch, and memory of one arena.
+// One of three ranks, which makes all-gathers. Its buffers lie in memory that no other rank can
+// touch, or in an arena of all ranks.
 class Gathering {
  public:
   Gathering(int rank, Wrapped& channel, uint32_t tick, const ArenaTable& arenas, float* pool)
@@ -44,7 +45,7 @@ class Gathering {
     channel.on_signal = [this](uint32_t) { signals_++; };
     channel.on_poll = [this](auto...) { return hidden_-- <= 0; };
   }
-  // Lets so many looks for a peer's signals find none in the next call.
+  // Hides peers' signals from the next `looks` looks for them.
   void hide(int looks) { hidden_ = looks; }
 
   // Returns how many signals this rank gave in a call: a call that goes through slots at once gives
@@ -119,7 +120,8 @@ TEST(Foresight, SavesAnExchangeOfCallsOnTheCallersMemory) {
   });
 }
 
-// A call that was begun at once goes on in the ring when a peer is late, from any of its waits.
+// A call that began without an entry in the ring goes on in the ring if a peer is late, whichever
+// of its waits is the long one.
 TEST(Foresight, HoldsWhereAPeerIsLate) {
   gather([](int rank, Gathering& self) {
     for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;

@@ -1,4 +1,4 @@
-// The queue of operations, and its rules, broken on purpose.
+// Tests the queue of operations. The tests break its rules on purpose.
 #include "engine/queue.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,8 @@ TEST_F(Queues, SequenceNumbersFollowEachOther) {
   expect_broken("sequence == submitted() + 1");
 }
 
-// A defect ends the communicator with an error that names the rule, and is counted.
+// If the library itself breaks a rule, the communicator ends with an error that names the rule, and
+// the case is counted.
 TEST(Invariants, ABrokenRuleFailsTheCommunicator) {
   testing::over_channel(1, [](int, testing::Wrapped& channel, uint32_t tick) {
     Engine engine(testing::options_over(channel, 0, 1, tick));
@@ -94,7 +95,7 @@ TEST(Invariants, ABrokenRuleFailsTheCommunicator) {
     Operation* operation = nullptr;
     ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
     operation->plan = &plan;
-    operation->fingerprint.sequence = 2;  // a defect of whoever fills the operation
+    operation->fingerprint.sequence = 2;  // stands for a defect in the code that fills operations
     fsccl_status_t state;
     const Status status = engine.submit(*operation, true, &state);
     EXPECT_EQ(status.code(), FSCCL_ERR_INTERNAL);

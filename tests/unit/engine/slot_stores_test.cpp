@@ -14,8 +14,8 @@ constexpr int kAround = kStoreRing / kPiece;  // pieces until the ring is writte
 int64_t now = 0;
 int64_t clock_of_test() { return now; }
 
-// Writes `count` pieces, for which plain stores take the given ns a byte, and returns how many of
-// them were streamed.
+// Writes `count` pieces of `bytes`, and returns how many of them were streamed. On the test's clock
+// plain stores take `cached_ns` a byte, and streaming stores 1.
 int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns,
              uint64_t slot_bytes = 0) {
   int streaming = 0;
@@ -32,10 +32,10 @@ int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns,
 TEST(SlotStores, FollowsTheMachine) {
   SlotStores stores(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
-  streamed(stores, 3 * kAround, kPiece, 20);  // the cores have moved apart
+  streamed(stores, 3 * kAround, kPiece, 20);  // the threads have moved to cores that are far apart
   EXPECT_GE(streamed(stores, 6000, kPiece, 20), 5700);
   EXPECT_EQ(stores.cores(), Cores::far);
-  streamed(stores, 70 * kAround, kPiece, 2);  // and then together again
+  streamed(stores, 70 * kAround, kPiece, 2);  // and then to near cores again
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
   EXPECT_EQ(stores.cores(), Cores::near);
 }

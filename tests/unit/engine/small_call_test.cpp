@@ -1,4 +1,5 @@
-// Calls that are done without the ring of operations, and those that have to go on in it.
+// Tests small calls, which run without an entry in the ring of operations, and calls that begin
+// like that and have to go on in the ring.
 #include "engine/small_call.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ using testing::Wrapped;
 
 constexpr int kRounds = 200;
 
-// A rank's engine, and what a communicator would bring into a call.
+// A rank's engine, with those parts of a call that a communicator would add.
 struct Rank {
   Rank(
       int rank, int ranks, Wrapped& channel, uint32_t tick,
@@ -49,7 +50,8 @@ struct Rank {
     const OperationSettings settings;
     return at_once({&plan, &settings, nullptr, buffers(input, output)}, op);
   }
-  // `asks` exchanges where buffers are, and goes on with `fallback` if some cannot be touched.
+  // Calls with the plan `asks`, in which ranks exchange the addresses of their buffers. If a buffer
+  // cannot be reached, the call goes on with `fallback`.
   // `arena` is the arena in which this rank's buffers lie.
   Status at_once(const Plan& asks, const Plan& fallback, OpCode op, void* input, void* output,
                  uint32_t arena = kPrivate) {
@@ -64,7 +66,7 @@ struct Rank {
     const Fingerprint what{.op = op, .count = shape.count};
     call.fingerprint = &what;
     fsccl_status_t state = FSCCL_IN_PROGRESS;
-    // The service thread may still hold what the ring has just completed.
+    // The service thread may still use the operation that the ring has just completed.
     while (!engine->may_run_small()) {
       if (engine->failed() || engine->completed() != engine->submitted())
         return fail(FSCCL_ERR_INTERNAL, "something is under way");
@@ -149,8 +151,8 @@ TEST(SmallCall, PreparesTheNextSignal) {
   });
 }
 
-// Small calls alternate with operations of the ring, by plans that do not make all ranks wait
-// between them. Their results are the same.
+// Small calls alternate with operations of the ring, and the plans do not make all ranks wait in
+// between. Both give the same results.
 TEST(SmallCall, GivesWhatTheRingGives) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);
@@ -175,7 +177,7 @@ TEST(SmallCall, GivesWhatTheRingGives) {
         ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, word, word).ok());
         EXPECT_EQ(word[0], again);
       }
-      for (const bool ring : {false, true}) {  // the first is the ring's: slots have no memory yet
+      for (const bool ring : {false, true}) {  // a first call goes to the ring to get slots' memory
         std::fill(std::begin(all), std::end(all), 0);
         ASSERT_TRUE((ring ? self.in_the_ring(slots, OpCode::all_gather, mine, all, true, &state)
                           : self.at_once(slots, OpCode::all_gather, mine, all))
@@ -293,8 +295,8 @@ TEST(SmallCall, ReadsNothingBehindAFailure) {
   });
 }
 
-// A rank sees its peer only after more looks than such a call takes: the ring carries out the rest
-// of it.
+// A rank sees its peer's signal only after more looks than a small call makes, so the ring carries
+// out the rest of the call.
 TEST(SmallCall, GoesOnInTheRingWhereAPeerIsLate) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -469,7 +471,7 @@ TEST(SmallCall, CarriesFewBytesBetweenHosts) {
                                                 sum.data(), true, &state))
                       .ok());
       EXPECT_EQ(std::count(sum.begin(), sum.end(), 30 * round + 3), 100);
-      for (int again = 0; again < round % 12; again++) {  // the window is full, or not
+      for (int again = 0; again < round % 12; again++) {  // fills the window in some rounds
         std::vector<int32_t> words(100, rank == round % kRanks ? again : -1);
         const Plan& broadcast = broadcasts[static_cast<size_t>(round % kRanks)];
         ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, words.data(), words.data()).ok());

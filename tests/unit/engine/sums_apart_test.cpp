@@ -15,7 +15,7 @@ TEST(SumsApart, BelongToTheirReduction) {
     EXPECT_EQ(apart.sums_of(number), sums);
     EXPECT_EQ(apart.sums_of(number - 1), 0u) << "another operation";
   }
-  // The ring remembers as many reductions as can be under way.
+  // The last Queue::kRing reductions are remembered, which is as many as can be under way.
   const uint64_t last = 3 * Queue::kRing;
   for (uint64_t age = 0; age < Queue::kRing; age++)
     EXPECT_EQ(apart.sums_of(5 * (last - age)), last - age);

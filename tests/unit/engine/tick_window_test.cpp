@@ -79,7 +79,7 @@ TEST_F(TickWindows, SlotsOfAWindowDoNotOverlap) {
   Plan plan;
   plan.ticks = 2;
   plan.slots = {kSlot, kSlot / 2};
-  std::vector<std::pair<size_t, size_t>> used;  // slots of the last kTickWindow ticks
+  std::vector<std::pair<size_t, size_t>> used;  // the slots of the last kTickWindow ticks
   for (uint32_t round = 0; round < 100; round++) {
     ASSERT_TRUE(window_.place(plan, kFirst + 2 * round));
     for (uint16_t tick = 0; tick < 2; tick++) {

@@ -32,7 +32,7 @@ TEST(Memory, SlotsAreThoseOfThePlanner) {
       const Forecast forecast = forecast_of(forecaster, setup);
       const double planned =
           static_cast<double>(forecast.slots.parameters + forecast.slots.gradients);
-      EXPECT_GE(planned, bound);  // no plan is below it
+      EXPECT_GE(planned, bound);  // no plan needs less than the bound
       EXPECT_LE(planned, 1.01 * bound)
           << "prefetch " << prefetch << ", by parameter " << by_parameter;
     }

@@ -1,5 +1,5 @@
-// The readers and writers of files and configurations end with an error where memory is short. From
-// some allocation on, each allocation fails until the call has returned.
+// Tests that readers and writers of files and configurations end with an error if there is no
+// memory. From some allocation on, each allocation fails until the call has returned.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,14 +24,15 @@ void* operator new(std::size_t bytes) {
   left--;
   return block;
 }
-// The compiler warns of free() where it puts these into their callers.
+// These are not inlined, because then the compiler would warn that free() gets memory of new.
 [[gnu::noinline]] void operator delete(void* block) noexcept { std::free(block); }
 [[gnu::noinline]] void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 namespace fsccl {
 namespace {
 
-// Makes every call with memory for one more allocation than the last had, until it needs no more.
+// Makes the call again and again, each time with memory for one allocation more, until that is
+// enough. The call must need at least `least` allocations.
 template <class Call>
 void expect_error_where_memory_is_short(int64_t least, Call call) {
   int64_t allowed = 0;

@@ -1,5 +1,5 @@
-// Forecasts for a hundred thousand ranks cost what those for eight do, in memory and in the
-// processor's time, which are counted.
+// Tests that a forecast for a hundred thousand ranks takes no more memory and processor time than
+// one for eight. Both are counted.
 #include <cstdlib>
 #include <ctime>
 #include <new>
@@ -103,9 +103,9 @@ TEST(Scale, AForecastTakesFiveSecondsAndNoMoreMemoryThanAFewHosts) {
   EXPECT_LE(many.bytes, few.bytes + few.bytes / 2);
 }
 
-// The forecast takes prices from the straight line through 64 and 128 hosts. They are compared with
-// the prices of plans for all hosts, with one rank a host, so that a gather is the exchange between
-// hosts and a cast.
+// The forecast extrapolates prices from those for 64 and 128 hosts. The test compares them with
+// prices of plans for all hosts. There is one rank a host, so a gather is an exchange between hosts
+// and a cast.
 TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
   nlohmann::json alone = nlohmann::json::parse(kHosts);
   alone["ranks_per_host"] = 1;

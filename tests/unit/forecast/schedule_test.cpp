@@ -107,7 +107,7 @@ TEST(Schedule, KeepsWhatFits) {
   EXPECT_EQ(kept_units(model, bytes, 0), std::vector<bool>(model.units.size(), false));
   const std::vector<bool> kept = kept_units(model, bytes, 250);
   EXPECT_EQ(std::count(kept.begin(), kept.end(), true), 2);
-  EXPECT_FALSE(kept[0]);  // the root stays anyway
+  EXPECT_FALSE(kept[0]);  // the root need not be kept, because it stays gathered anyway
 }
 
 }  // namespace

@@ -119,7 +119,8 @@ void wait_for(const std::atomic<int>& value, int least) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-// `per_host` ranks share a host; the others seem to come from elsewhere, by their addresses.
+// Runs a rank. The first `per_host` ranks are on this host. The others seem to be on other hosts,
+// `per_host` ranks on each.
 int run_rank(Shared& shared, int rank, int ranks, int per_host) {
   if (rank == 0 && !create_unique_id(&shared.id).ok()) return 1;
   shared.ready++;
@@ -181,8 +182,8 @@ Machine machine_of(int per_host) {
 class StartAgainstProcesses : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 // Compares every message and every socket. The processor time is printed, and compared within a
-// factor of 30, which a wrong unit exceeds: it varies by a factor of 7 on a virtual machine that is
-// busy.
+// factor of 30, because it varies by a factor of 7 on a busy virtual machine. A wrong unit would
+// exceed that factor.
 TEST_P(StartAgainstProcesses, IsWhatARealStartTakes) {
   const auto [ranks, per_host] = GetParam();
   const Shared* const real = real_start(ranks, per_host);
@@ -201,7 +202,7 @@ TEST_P(StartAgainstProcesses, IsWhatARealStartTakes) {
     sockets += one.sockets;
     processor_ns += static_cast<double>(one.processor_ns) / ranks;
     said_sockets += static_cast<int64_t>(all.ranks[static_cast<size_t>(rank)].sockets);
-    // Chance decides who comes first, and how many stand at the rendezvous's door at once.
+    // It depends on chance how many connections wait to be accepted at once.
     EXPECT_LE(one.most_sockets,
               rank == 0 ? said.meeting_sockets + kFanOut : said.inner_sockets + kFanOut);
   }
@@ -223,7 +224,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, StartAgainstProcesses,
                                            std::pair(9, 3), std::pair(16, 16), std::pair(16, 4),
                                            std::pair(40, 8)));
 
-// Jobs with more ranks than the forecast simulates for its answer. Here all of them are simulated.
+// For jobs of this size the forecast simulates only some of the ranks. The test compares its answer
+// with a simulation of all ranks.
 class StartOfMore : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(StartOfMore, IsThatOfAllRanks) {
@@ -252,7 +254,8 @@ TEST_P(StartOfMore, IsThatOfAllRanks) {
   EXPECT_NEAR(said.inner_messages, static_cast<double>(most_messages), 2);
   EXPECT_NEAR(said.rendezvous_ns, static_cast<double>(all.registered_ns),
               0.1 * static_cast<double>(all.registered_ns));
-  // A lowest level with few ranks completes sooner than a full one, by up to its time.
+  // If the tree's lowest level has few ranks, it completes earlier than a full one, by at most
+  // kLevelNs.
   EXPECT_NEAR(said.ns() - kOwnNs, static_cast<double>(all.joined_ns),
               0.1 * static_cast<double>(all.joined_ns) + kLevelNs);
 }

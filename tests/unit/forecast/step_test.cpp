@@ -66,9 +66,10 @@ UnitPrice price_of_layer(const nlohmann::json& figures, const nlohmann::json& ho
   return price_unit(places, setup, machine);
 }
 
-// The price of a byte that is read or written may be measured for gathers and for reductions: each
-// prices its own. A rank of two reads 4 bytes of an element that it gathers and writes 2, and reads
-// 4 and writes 4 of one that it reduces; the price that was not measured is of the bytes read.
+// The price of a byte that is read or written can be measured separately for gathers and for
+// reductions. One of two ranks reads 4 bytes and writes 2 for each element that it gathers, and
+// reads 4 and writes 4 for each element that it reduces. A price that was not measured is that of
+// the bytes read alone.
 TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
   const UnitPrice plain = price_of_layer({}),
                   gathers = price_of_layer({{"gather_ns_per_kib", 200}}),
@@ -79,8 +80,8 @@ TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
   EXPECT_DOUBLE_EQ(reductions.gather.ns, plain.gather.ns);
 }
 
-// A layer of 12.6 million elements: a rank of two reads and writes 38 MB of its gather, and 50 MB
-// of its reduction.
+// The layer has 12.6 million elements. One of two ranks reads and writes 38 MB to gather it, and
+// 50 MB to reduce it.
 TEST(Step, PassesBelowTheStreamingBytesHaveThePriceOfTheCaches) {
   const nlohmann::json prices = {{"gather_ns_per_kib", 200},
                                  {"gather_cached_ns_per_kib", 300},
@@ -108,7 +109,8 @@ TEST(Step, ARankThatSharesItsCoreWaitsForItsTurn) {
   EXPECT_NEAR(with.reduce.ns - without.reduce.ns, kTurnNs, 0.01 * kTurnNs);
 }
 
-// TCP's processor time is not more than the wire's on one core a rank; on half a core it is.
+// With one core a rank, TCP's processor time is less than the time on the wire, and hidden by it.
+// With half a core a rank it is more.
 TEST(Step, TcpTakesTimeOfTheProcessor) {
   const nlohmann::json network = {{"network_ns_per_kib", 100}},
                        two_hosts = {{"ranks_per_host", 2}, {"cores_per_host", 2}};

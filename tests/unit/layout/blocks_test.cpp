@@ -10,7 +10,7 @@
 namespace fsccl::testing {
 namespace {
 
-// Elements of each block, in the order of storage.
+// Returns the number of elements of each block, in the order of storage.
 std::vector<uint64_t> walk(uint64_t matrices, uint64_t rows, uint64_t columns, uint64_t high,
                            uint64_t wide) {
   std::vector<uint64_t> sizes;

@@ -63,9 +63,7 @@ TEST_P(EveryLayout, PiecesTileEveryParameterOnce) {
   }
 }
 
-// torch.chunk over dimension 0, from its documentation: chunks of ceil(rows / n) rows until none
-// are left.
-// A parameter alone has the pieces that it has among the others.
+// A parameter that is alone in a layout has the same pieces as among other parameters.
 TEST(Layout, OneParameterKeepsItsPieces) {
   const std::vector<ParamShape> params{{{7, 5}}, {{33}}, {{}}, {{3, 2, 4}}, {{128}}};
   for (const fsccl_layout_t kind : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
@@ -89,6 +87,7 @@ TEST(Layout, OneParameterKeepsItsPieces) {
     }
 }
 
+// torch.chunk over dimension 0 makes chunks of ceil(rows / n) rows until none are left.
 TEST(PerParam, CutsRowsLikeTorchChunk) {
   for (int64_t rows = 0; rows <= 40; ++rows) {
     for (int ranks = 1; ranks <= 64; ++ranks) {
@@ -106,7 +105,7 @@ TEST(PerParam, CutsRowsLikeTorchChunk) {
 }
 
 TEST(PerParam, KnownCuts) {
-  // chunks of 2 rows: 2, 2, 1, 0
+  // The first parameter has chunks of 2, 2, 1 and 0 rows.
   const Layout layout = make(FSCCL_LAYOUT_PER_PARAM, {{{5, 2}}, {{}}, {{2}}}, 4);
   EXPECT_EQ(layout.piece(0, 0).count, 4u);
   EXPECT_EQ(layout.piece(2, 0).begin, 8u);
@@ -121,7 +120,7 @@ TEST(PerParam, KnownCuts) {
 }
 
 TEST(Flat, CutsInsideParameters) {
-  // 5 + 6 + 1 = 12: parts of 4
+  // There are 5 + 6 + 1 = 12 elements, so each rank has 4.
   const Layout layout = make(FSCCL_LAYOUT_FLAT, {{{5}}, {{2, 3}}, {{5}, 0}, {{}}}, 3);
   EXPECT_EQ(layout.total(), 12u);
   EXPECT_EQ(layout.piece(0, 0).count, 4u);
@@ -131,7 +130,7 @@ TEST(Flat, CutsInsideParameters) {
   EXPECT_EQ(layout.piece(2, 1).begin, 3u);
   EXPECT_EQ(layout.piece(2, 3).count, 1u);
   EXPECT_EQ(layout.padding(), 0u);
-  EXPECT_EQ(make(FSCCL_LAYOUT_FLAT, {{{13}}}, 4).padding(), 3u);  // parts of 4
+  EXPECT_EQ(make(FSCCL_LAYOUT_FLAT, {{{13}}}, 4).padding(), 3u);  // 4 elements for each rank
 }
 
 TEST(Flat, PartsAreEqualButTheTail) {

@@ -1,6 +1,6 @@
-// The ragged planner: every shard boundary lies between blocks, the largest shard is what is
-// reported, never below the bound, and the least possible where that is promised: checked against
-// every assignment of the blocks of small units.
+// Tests the ragged planner. Every shard boundary lies between blocks. The largest shard has the
+// size that is reported, and is not below the bound. Where the planner promises the smallest
+// possible size, it is compared with every assignment of the blocks of small units.
 #include "layout/ragged.h"
 
 #include <gtest/gtest.h>
@@ -71,8 +71,9 @@ TEST(Ragged, OfElementsIsFlat) {
   }
 }
 
-// The least largest shard over every way to give each rank one run of each parameter, in any order
-// of ranks. Blocks of a parameter are given in the order of storage.
+// Returns the smallest possible size of the largest shard, if each rank gets one run of blocks of
+// each parameter, in any order of ranks. `params` has the sizes of the blocks of each parameter, in
+// the order of storage.
 uint64_t best_of_all(const std::vector<std::vector<uint64_t>>& params, size_t ranks) {
   uint64_t best = ~uint64_t{0};
   std::vector<uint64_t> load(ranks);
@@ -124,7 +125,7 @@ TEST(Ragged, IsOptimalWhereBlockSizesDivideEachOther) {
   for (int round = 0; round < 1000; ++round) {
     const size_t ranks = 2 + random() % 2;
     Small small;
-    for (const int64_t size : {12, 4, 1})  // each divides the one before
+    for (const int64_t size : {12, 4, 1})  // block sizes, each of which divides the one before
       for (uint64_t n = random() % 3; n > 0; --n)
         add(small, 1, size * static_cast<int64_t>(1 + random() % 3), 1,
             static_cast<uint64_t>(size));
@@ -152,12 +153,12 @@ TEST(Ragged, StaysBetweenTheBestAndItsPromise) {
                        std::max(ceil_div(small.elements, ranks), block_bound(small.grids, ranks));
     uint64_t block = 0;
     for (const BlockGrid& grid : small.grids) block = std::max(block, grid.block());
-    ASSERT_LE(bound, best);  // the bound is one
+    ASSERT_LE(bound, best);  // no assignment is below the bound
     ASSERT_LE(best, plan.largest);
     ASSERT_LE(plan.largest, bound + block);
     optimal += plan.largest == best;
   }
-  EXPECT_GE(optimal, kRounds * 85 / 100);  // blocks of odd sizes at every edge: not always
+  EXPECT_GE(optimal, kRounds * 85 / 100);  // not always, as blocks of any size lie at the edges
 }
 
 // Many tensors of several block sizes on many ranks.
@@ -179,7 +180,8 @@ TEST(Ragged, LargeUnits) {
 }
 
 TEST(Ragged, KnownPlan) {
-  // Five blocks of 4 on three ranks, and 7 elements to fill up with: 27 elements, 9 each.
+  // There are five blocks of 4 elements, and 7 elements that can be cut anywhere. So each of three
+  // ranks can have 9 of the 27 elements.
   const Layout layout = ragged({{{7}}, {{4, 5}, -1, 4, 1}}, 3);
   EXPECT_EQ(layout.largest_shard(), 9u);
   EXPECT_EQ(layout.padding(), 0u);

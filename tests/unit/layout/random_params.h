@@ -1,5 +1,5 @@
-// Random lists of parameters with all that makes layouts awkward: scalars, empty and short
-// dimensions, ties.
+// Random lists of parameters with all kinds that are difficult for layouts: scalars, empty and
+// short dimensions, ties.
 #pragma once
 #include <random>
 #include <vector>
@@ -20,7 +20,7 @@ inline std::vector<ParamShape> random_params(std::mt19937_64& random, size_t mos
       params[i].dims = params[static_cast<size_t>(params[i].tied_to)].dims;
       continue;
     }
-    const size_t dims = below(4);  // 0: a scalar
+    const size_t dims = below(4);  // a parameter with 0 dimensions is a scalar
     for (size_t d = 0; d < dims; ++d)
       params[i].dims.push_back(
           static_cast<int64_t>(below(8) == 0 ? 0 : 1 + below(d == 0 ? 100 : 9)));
@@ -28,7 +28,7 @@ inline std::vector<ParamShape> random_params(std::mt19937_64& random, size_t mos
   return params;
 }
 
-// The same with blocks, for the ragged layout.
+// Returns such a list whose parameters also have blocks, for the ragged layout.
 inline std::vector<ParamShape> random_blocks(std::mt19937_64& random) {
   auto params = random_params(random);
   for (ParamShape& param : params) {

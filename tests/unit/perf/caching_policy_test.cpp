@@ -14,11 +14,11 @@ StepEvent give(uint64_t key) { return {.op = StepOp::kGiveBack, .key = key}; }
 
 TEST(CachingPolicy, SegmentsAreRoundedBySize) {
   CachingPolicy policy(false);
-  policy.apply(take(1, 1000));  // small: 2 MiB
+  policy.apply(take(1, 1000));  // for a small block a segment of 2 MiB
   EXPECT_EQ(policy.reserved_bytes(), 2 * kMiB);
-  policy.apply(take(2, 3 * kMiB));  // 20 MiB
+  policy.apply(take(2, 3 * kMiB));  // a segment of 20 MiB
   EXPECT_EQ(policy.reserved_bytes(), 22 * kMiB);
-  policy.apply(take(3, 33 * kMiB));  // in units of 2 MiB
+  policy.apply(take(3, 33 * kMiB));  // 34 MiB, as large segments are multiples of 2 MiB
   EXPECT_EQ(policy.reserved_bytes(), 56 * kMiB);
   EXPECT_EQ(policy.upstream_calls(), 3U);
 }
@@ -50,7 +50,7 @@ TEST(CachingPolicy, AnExpandableSegmentGrowsWhereItEnds) {
   CachingPolicy policy(true);
   policy.apply(take(1, 30 * kMiB));
   EXPECT_EQ(policy.reserved_bytes(), 40 * kMiB);
-  policy.apply(take(2, 25 * kMiB));  // 10 MiB are left at the end
+  policy.apply(take(2, 25 * kMiB));  // takes the 10 MiB at the end, too
   EXPECT_EQ(policy.reserved_bytes(), 60 * kMiB);
   policy.apply(give(1));
   policy.apply(give(2));

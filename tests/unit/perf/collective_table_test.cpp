@@ -32,7 +32,7 @@ TEST(CollectiveKinds, AreFoundByNameOnce) {
   EXPECT_EQ(find_collective("shuffle"), nullptr);
 }
 
-// The factors of nccl-tests' PERFORMANCE.md.
+// The factors are those of PERFORMANCE.md of nccl-tests.
 TEST(BusFactor, IsThatOfNcclTests) {
   const auto factor = [](const char* name) { return find_collective(name)->bus_factor(4); };
   EXPECT_DOUBLE_EQ(factor("all_reduce"), 1.5);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint64_t kOrderMiB = uint64_t{1} << 20;
 
-// Three units of one parameter of 30 M elements, and no padding: 60 MiB gathered, 60 copied out, 60
-// of gradients, 120 to reduce.
+// Returns three units of one parameter of 30 M elements, without padding. A unit has 60 MiB when it
+// is gathered, 60 when it is copied out, 60 of gradients, and 120 for its reduction.
 Model three_units() {
   Model model{"m", {}};
   for (const char* name : {"a", "b", "c"}) model.units.push_back({name, {{"w", {30, 1 << 20}}}});
@@ -34,8 +34,8 @@ TEST(Fsdp2Order, MostIsThereWhereAReductionBegins) {
     most = std::max(most, live);
   }
   EXPECT_TRUE(held.empty());
-  // The peak has the root's parameters, those of b, its gradients, and the reduction of c under
-  // way.
+  // At the peak there are the root's parameters, b's parameters and gradients, and the reduction of
+  // c, which is under way.
   EXPECT_EQ(most, (60 + 60 + 60 + 120) * kOrderMiB);
 }
 
@@ -44,7 +44,7 @@ TEST(Fsdp2Order, ParametersArePaddedToWholeRowsOfEachRank) {
   model.units.resize(1);
   const auto step = fsdp2_step(model, 7, 2, {false});
   ASSERT_GE(step.size(), 2u);
-  EXPECT_EQ(step[0].bytes, 35 * 2 * kOrderMiB);  // 5 rows each
+  EXPECT_EQ(step[0].bytes, 35 * 2 * kOrderMiB);  // 5 rows on each of 7 ranks
   EXPECT_EQ(step[1].bytes, 35 * 2 * kOrderMiB);
 }
 
@@ -54,7 +54,7 @@ TEST(Fsdp2Order, WhatIsKeptIsNotGatheredAgain) {
     const auto step = fsdp2_step(model, 2, 2, kept);
     return std::count_if(step.begin(), step.end(), [](const auto& event) { return event.takes(); });
   };
-  // gathered and copied out, of two
+  // Two units are not gathered again and not copied out again.
   EXPECT_EQ(takes({false, false, false}) - takes({false, true, true}), 4);
 }
 

@@ -33,9 +33,10 @@ TEST(LineChart, DrawsEachLineInsideItsFrame) {
   const std::string svg = draw(chart);
   EXPECT_THAT(svg, HasSubstr("A &amp; B"));
   EXPECT_THAT(svg, HasSubstr("x&lt;"));
-  // the frame is 52..412 x 8..222: a third, and the corner
+  // The frame is 52..412 x 8..222. The line goes from a third of its height to the upper right
+  // corner.
   EXPECT_THAT(svg, HasSubstr("M52.0 150.7L412.0 8.0"));
-  EXPECT_THAT(svg, HasSubstr("<circle"));  // a single point is seen, too
+  EXPECT_THAT(svg, HasSubstr("<circle"));  // a line of a single point is drawn as a circle
   EXPECT_THAT(svg, HasSubstr(">2K<"));
 }
 
@@ -109,7 +110,7 @@ TEST(BarChart, PutsPartsEndToEnd) {
 TEST(Table, PutsColumnsOfFiguresToTheRight) {
   const std::string html = draw(Table{{"name", "value"}, {{"<x>", "1.5 GiB"}, {"3", "-2"}}});
   EXPECT_THAT(html, HasSubstr("<td>&lt;x&gt;</td><td class=\"n\">1.5 GiB</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>3</td>"));  // its column has words
+  EXPECT_THAT(html, HasSubstr("<td>3</td>"));  // stays left, because its column has words, too
 }
 
 TEST(CollectivesPage, EscapesAndShowsEveryRow) {

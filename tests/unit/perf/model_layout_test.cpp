@@ -1,7 +1,7 @@
-// The ragged layout over units of large models, through the public function: padding within a
-// hundredth of the bound max(N / W, largest block, b * ceil(B / W)) * W, which is computed here
-// from the shapes, for elements and for blocks of 32 x 32. Their elements are checked, too, so that
-// these are the units that they are said to be.
+// Tests the ragged layout for units of large models, through the public function. The padding is
+// within a hundredth of the bound max(N / W, largest block, b * ceil(B / W)) * W, which the test
+// computes from the shapes, for single elements and for blocks of 32 x 32. The numbers of elements
+// are checked, too, to make sure that the shapes are those of the models.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,8 @@ class ModelLayouts : public ::testing::TestWithParam<Named> {
     unit_ = *unit;
     ASSERT_EQ(unit_.elements(), GetParam().elements);
   }
-  // Vectors are cut anywhere.
+  // Returns the parameters. Matrices have blocks of `side` x `side`, and vectors can be cut
+  // anywhere.
   std::vector<fsccl_param_t> params(uint64_t side) const {
     std::vector<fsccl_param_t> list;
     for (const ModelParam& given : unit_.params) {
@@ -141,7 +142,8 @@ TEST(LayoutPlan, GivesThePiecesOfOneRankOrOfAll) {
   ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, 0, nullptr, &stats),
             FSCCL_OK);
   EXPECT_EQ(stats.elements, 46u);
-  // six blocks of 6 and 10 elements: two blocks on two ranks, a block and 5 elements on two
+  // There are six blocks of 6 elements, and 10 elements. Two ranks have two blocks, and two have a
+  // block and 5 elements.
   EXPECT_EQ(stats.largest_shard, 12u);
   EXPECT_EQ(stats.padding, 2u);
   EXPECT_EQ(stats.padding_bound, 2u);

@@ -159,7 +159,7 @@ TEST(SplitRoot, TheFirstParameterBeginsAndTheOthersEnd) {
   EXPECT_EQ(tied.stays, 0u);
 }
 
-// Elements as published, by the model's card or the index of its weights.
+// The numbers of elements are those of the model's card, or of the index of its weights.
 TEST(ShippedModels, HaveTheirPublishedSizes) {
   const struct {
     const char* name;

@@ -10,7 +10,7 @@ namespace {
 
 Model model_of(size_t layers) {
   Model model{"test", {{"root", {{"w", {16, 8}}}}}};  // 128 elements
-  // 35
+  // Each layer has 35 elements.
   for (size_t l = 0; l < layers; l++)
     model.units.push_back({"layer" + std::to_string(l), {{"w", {4, 8}}, {"b", {3}}}});
   return model;
@@ -23,8 +23,8 @@ StepShape shape_of(const Model& model, int ranks) {
   return shape;
 }
 
-// Checks each event against what a unit may do next; the order must be valid for every number of
-// units, or the library would refuse it.
+// Checks that each event is allowed for its unit at that point. The order must be valid for every
+// number of units, as the library would refuse a wrong one.
 TEST(MakeStep, EveryUnitLivesItsLife) {
   for (int i = 0; i < 24; i++) {
     const int prefetch = i % 2;
@@ -163,9 +163,9 @@ TEST(LiveBound, CountsSlotsThatAreThereAtOnce) {
   const Model model = model_of(3);
   const uint64_t root = 256, layer = 128;
   StepShape shape = shape_of(model, 4);
-  // the root's gradients, at the end
+  // The peak is at the end, with the root's gradients.
   EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + 4 * root);
-  // two layers and a layer's gradients
+  // The peak has the root, two layers and a layer's gradients.
   EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape_of(model, 1)), root + 3 * layer);
   shape.gradient_slots = false;
   EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + layer);

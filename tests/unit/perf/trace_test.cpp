@@ -96,7 +96,8 @@ TEST(Trace, BlocksThatAreThereAtTheEndAreRefused) {
       << error;
 }
 
-// Three steps; each but the first begins with a block that the one before has left.
+// The trace has three steps. Each but the first begins with a block that the step before it has
+// left.
 TEST(Replay, BlocksMayBeHeldAcrossSteps) {
   std::string text, error;
   for (int step = 0; step < 3; ++step) {

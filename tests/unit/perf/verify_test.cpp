@@ -94,7 +94,7 @@ TEST(CountWrongReduced, IntegersWrapAndAverageTowardsZero) {
             1u);
 }
 
-// One rounding of an fp32 sum is right, two units beside it is not.
+// The fp32 sum, rounded once, is accepted. A value two units in the last place beside it is not.
 TEST(CountWrongReduced, SixteenBitSumsAreRoundedOnce) {
   constexpr uint32_t kRanks = 3;
   std::vector<uint16_t> part(kCount), rounded(kCount), beside(kCount);
@@ -132,7 +132,7 @@ TEST(CountWrongReduced, MeanOf16BitGradientsInFp32) {
   EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2,
                                 FSCCL_AVG),
             1u);
-  for (float& value : mean) value = wide(bfloat16_bits(value));  // between hosts, say
+  for (float& value : mean) value = wide(bfloat16_bits(value));  // rounds the mean once too often
   EXPECT_GT(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2,
                                 FSCCL_AVG),
             kCount / 4);
@@ -140,7 +140,7 @@ TEST(CountWrongReduced, MeanOf16BitGradientsInFp32) {
 
 TEST(CountWrongCast, RoundsToNearestEven) {
   EXPECT_EQ(bfloat16_bits(1.0f), 0x3F80);
-  // a tie goes to the even one
+  // A value in the middle between two is rounded to the even one.
   EXPECT_EQ(bfloat16_bits(std::bit_cast<float>(0x3F808000u)), 0x3F80);
   EXPECT_EQ(bfloat16_bits(std::bit_cast<float>(0x3F818000u)), 0x3F82);
   EXPECT_EQ(half_bits(-1.5f), 0xBE00);

@@ -1,6 +1,6 @@
-// The plans of words that travel coded are proved for random shapes. The order of their steps
-// matters: a piece is on its way before the next one is encoded, and all pieces are before the rank
-// waits for the first one of another rank.
+// Proves the plans of words that travel coded for random shapes. The tests also check the order of
+// steps: a piece is sent before the next one is encoded, and all pieces are sent before the rank
+// waits for the first piece of another rank.
 #include "plan/coded_pieces.h"
 
 #include <gtest/gtest.h>
@@ -94,8 +94,8 @@ TEST(CodedPieces, NeverWaitBeforeTheOwnAreOnTheirWay) {
         bool waited = false;
         for (const Step& step : plan.steps) {
           if (makes(plan, step)) {
-            // The piece before this one left before this one is encoded, and has not been seen to
-            // arrive.
+            // All pieces before this one have been sent before it is encoded, and the rank has not
+            // waited for any.
             EXPECT_EQ(on_their_way, made);
             EXPECT_FALSE(waited);
             made++;

@@ -1,6 +1,6 @@
-// Every plain collective is proved for every shape here: rank counts 1 to 16 and a sample up to 64,
-// empty, tiny, odd and large counts, parts of one size and of many, some or all ranks in place, all
-// roots.
+// Proves the plans of every plain collective, for rank counts 1 to 16 and a sample up to 64, for
+// empty, tiny, odd and large counts, for parts of equal and of different sizes, with some or all
+// ranks in place, and for all roots.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -48,15 +48,15 @@ class Collectives : public ::testing::TestWithParam<Collective> {};
 
 TEST_P(Collectives, EveryShapeIsProved) {
   const Collective& collective = GetParam();
-  // 24 bytes is what a signal carries, 4096 a slot: both sides of them are here for every element
-  // size.
+  // A signal carries 24 bytes, and a slot has 4096. For every element size some counts lie below
+  // each of these limits, and some above.
   const uint64_t counts[] = {0, 1, 2, 3, 6, 7, 12, 24, 25, 333, 4096, 4097, 20'000};
   for (const int ranks : kRankCounts)
     for (const fsccl_dtype_t dtype : {FSCCL_UINT8, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
       for (const uint64_t count : counts)
         for (const int root : roots(collective, ranks)) {
-          // Element size changes only where parts are cut and what fits; in the large groups one
-          // size is enough.
+          // The element size changes only where parts are cut and what fits into a signal, so in
+          // large groups one size is enough.
           const bool large = ranks > 16 && collective.fits == Fits::any;
           if ((((ranks > 8 || collective.rooted) && count > 24) || large) && dtype != FSCCL_FLOAT32)
             continue;
@@ -124,7 +124,7 @@ TEST(Collectives, OneRankWaitsForNobody) {
       EXPECT_TRUE(step.kind != StepKind::wait && step.kind != StepKind::choose) << collective.name;
 }
 
-// A job of this size cannot afford anything for each pair of ranks, in memory or in time.
+// In a job of this size nothing may take memory or time for each pair of ranks.
 TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
   constexpr int kRanks = 100'000;
   constexpr uint64_t kSlot = 64 * kRanks;
@@ -147,7 +147,7 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
   for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 3u * kMaxTicks * kRanks) << plan.name;
 }
 
-// All ranks do the same work: of a large broadcast each core moves as much as any other.
+// In a large broadcast all ranks move the same number of bytes.
 TEST(Collectives, BroadcastIsBalanced) {
   for (const int ranks : {2, 3, 4, 8}) {
     uint64_t least = ~uint64_t{0}, most = 0;
@@ -225,7 +225,7 @@ TEST(Collectives, BarriersInStepsAreProved) {
     }
 }
 
-// The plans in steps send few messages, each with what its receiver lacks and no more.
+// The plans in steps send few messages, and each contains only bytes that its receiver lacks.
 TEST(Collectives, StepsTakeFewMessagesAndNoByteTwice) {
   const auto total = [](const std::vector<Plan>& plans, StepKind kind, auto what) {
     uint64_t sum = 0;
@@ -271,7 +271,7 @@ TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
         smallest = std::min(smallest, part.count);
       }
       EXPECT_EQ(end, count);
-      // The difference is a line at most, and the short tail.
+      // Parts differ by at most one line, apart from the short end of the last one.
       EXPECT_LE(largest - smallest, 32u) << ranks << " ranks, " << count;
     }
   }

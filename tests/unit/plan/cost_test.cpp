@@ -1,4 +1,4 @@
-// The clocks of the cost model, on plans whose time can be told by hand.
+// Tests the cost model with plans whose time can be computed by hand.
 #include "plan/cost.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 namespace fsccl::testing {
 namespace {
 
-// A byte through a slot takes 2 ns, one for each of its copies, an exchange 1000; copies between
-// mapped memory 0.5 ns a byte.
+// Returns costs with round numbers. A byte through a slot takes 2 ns, one for each of its two
+// copies. An exchange takes 1000 ns. Copies between mapped memory take 0.5 ns a byte.
 Costs round_numbers() {
   Costs costs;
   costs.exchange = 1000;
@@ -139,7 +139,7 @@ TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
               0.5 * many + 1000 + 0.5 * many + 1000, 100);
 }
 
-// The same holds if rank 1 moves the bytes: the root of broadcast_read moves none.
+// The same holds if only the other rank moves bytes: in broadcast_read the root moves none.
 TEST(Cost, WhatAReceiverReadsTakesLongerPastTheCaches) {
   const auto read = [](const Shape& shape, uint64_t) { return broadcast_read(shape); };
   const uint64_t many = 4 << 20;
@@ -160,7 +160,7 @@ TEST(Cost, WhatTheSystemReadsInMemoryTakesLongerThanSlots) {
   EXPECT_GT(ratio(32 << 20), 1);
 }
 
-// The system reads the peer's part into scratch memory, and it is reduced from there.
+// The system reads the peer's part into scratch memory, from which the rank then reduces.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
   const auto reduce = [](const Shape& shape, uint64_t) {
     return reduce_direct(reduction_of_reduce_scatter(shape));
@@ -180,8 +180,9 @@ TEST(Cost, AllGatherDirectly) {
 }
 
 TEST(Cost, RoundsOfABroadcastOverlap) {
-  // The root is ahead of the other, which fetches a signal for each piece: N bytes take N + a
-  // piece, not 2 N. Many rounds are not followed one by one.
+  // The root is ahead of the receiver, which fetches a signal for each piece. So N bytes take as
+  // long as N bytes and a piece, and not as 2 N. If there are many rounds, the model does not
+  // compute them one by one.
   for (const uint64_t bytes : {65536u, 4u << 20}) {
     const double whole = static_cast<double>(bytes), signals = 1000 * whole / 16384;
     const double ns = price(pair_of(broadcast_slots, bytes, 16384), round_numbers(), false).ns;
@@ -202,8 +203,8 @@ TEST(Cost, TheLastRoundHasWhatIsLeft) {
 }
 
 TEST(Cost, WhatTheBusierRankDoesNotWait) {
-  // The root writes a slot while the other waits, and the other fetches the signal and reads it
-  // while the root is through.
+  // The root writes a slot while the receiver waits. The receiver fetches the signal and reads the
+  // slot when the root is done.
   EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).busy,
               65536 + 1000, 100);
   EXPECT_NEAR(price(pair_of(broadcast_slots, 4u << 20, 16384), round_numbers(), false).busy,
@@ -213,7 +214,7 @@ TEST(Cost, WhatTheBusierRankDoesNotWait) {
 TEST(Cost, PastTheCachesOnlyWhereThatWinsFromThereOn) {
   Costs costs = round_numbers();
   EXPECT_EQ(costs.slot_streaming_from(), std::numeric_limits<uint64_t>::max());
-  // the small win is within the noise of a measurement
+  // The small gain at the first size is within the noise of a measurement.
   costs.slot_streaming.ns = {400, 5000, 160000};
   EXPECT_EQ(costs.slot_streaming_from(), 4096u);
   EXPECT_DOUBLE_EQ(costs.slot(65536), costs.slot_streaming.at(65536));

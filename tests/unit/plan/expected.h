@@ -112,11 +112,11 @@ struct Collective {
   std::string name;
   Builder build;
   std::vector<Expected> (*expect)(const Shape&);
-  Alias (*alias)(const Shape&);  // null: has no in-place form
+  Alias (*alias)(const Shape&);  // null if there is no in-place form
   Fits fits;
   bool rooted;
-  bool parts;       // has a v form
-  bool root_alone;  // in place at the root only
+  bool parts;       // there is a form with parts of different sizes (..._v)
+  bool root_alone;  // only the root can call it in place
 };
 
 // Adds the collectives that go in steps, for each number of steps.
@@ -137,8 +137,8 @@ inline void add_in_steps(std::vector<Collective>& made) {
 }
 
 inline const std::vector<Collective>& collectives() {
-  // Collectives through slots are listed twice: with slots that all ranks map, and with mirrored
-  // ones.
+  // Collectives through slots are in the list twice, with slots that all ranks map and with
+  // mirrored slots.
   static const std::vector<Collective> all = [] {
     constexpr uint64_t kSlot = 4096;
     const auto direct = [](auto movement) -> Builder {

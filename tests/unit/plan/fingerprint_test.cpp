@@ -1,5 +1,5 @@
-// The text about two calls that differ names the field and both values; if only earlier calls
-// differ, it says which calls these can be.
+// Tests the text about two calls that differ. It names the field and both values. If only earlier
+// calls differ, it says which calls these can be.
 #include "plan/fingerprint.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
 
 TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
   Fingerprint other = call(OpCode::reduce);
-  // A further field makes this fail to compile, so that the test learns of it.
+  // If the fingerprint gets another field, this does not compile, so the field is not forgotten.
   auto& [op, dtype, kind, flags, root, count, sequence, history] = other;
   const auto differs = [&](auto& field, auto value, const char* word) {
     const auto before = std::exchange(field, value);

@@ -1,6 +1,6 @@
-// The plans of lists are proved for random lists: mixed dtypes, uneven and empty parts, lists of
-// nothing, in place or not, through slots that all ranks map and through mirrored ones. The buckets
-// of a list run one after the other: they are proved as one plan.
+// Proves the plans of lists for random lists: mixed dtypes, uneven and empty parts, empty lists, in
+// place or not, through slots that all ranks map and through mirrored ones. The buckets of a list
+// run one after the other, so they are proved as one plan.
 #include "plan/list_plans.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,8 @@ ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
   return shape;
 }
 
-// `in_one_copy` is list_direct or list_read, or null for a plan through slots.
+// Verifies the plan of a list. `in_one_copy` is list_direct or list_read, or null for a plan
+// through slots.
 Status verify_list(ListShape shape, Plan (*in_one_copy)(const ListShape&),
                    const std::vector<Alias>& aliases) {
   std::vector<Plan> plans;
@@ -107,7 +108,7 @@ Status verify_list(ListShape shape, Plan (*in_one_copy)(const ListShape&),
       plans.push_back(in_one_copy(shape));
       continue;
     }
-    uint64_t bytes = 4096;  // as little as gives no more buckets than a plan has ticks
+    uint64_t bytes = 4096;  // doubled until there are no more buckets than a plan can have ticks
     std::vector<Plan> buckets = list_slots(shape, bytes);
     while (ticks_of(buckets) > static_cast<size_t>(kMaxTicks))
       buckets = list_slots(shape, bytes *= 2);

@@ -1,5 +1,5 @@
-// Plans of native steps are proved like all others, by what a native step promises. Plans that
-// break a promise, or do not fit each other, are refused.
+// Tests that plans of native steps are proved like all others, given what a native step promises.
+// Plans that break a promise, or do not fit each other, are refused.
 #include "plan/native_plans.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Bytes that one step puts into a slot are taken out of it by steps that read exactly these bytes
+// Tests that bytes which one step puts into a slot are read by steps that read exactly these bytes
 // (plan.h), so each piece can have a checksum.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// The plans of units are proved for random units (scalars, empty dimensions, ties, frozen
-// parameters, mixed dtypes) in all layouts, with one slot and with one for each parameter, for rank
-// counts 1 to 64.
+// Proves the plans of units for random units (scalars, empty dimensions, ties, frozen parameters,
+// mixed dtypes) in all layouts, with one slot and with a slot for each parameter, for 1 to 64
+// ranks.
 #include "plan/unit_plans.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,9 @@ fsccl_dtype_t random_float(std::mt19937_64& random) {
   return kFloats[random() % 4];
 }
 
-// Mixed or, half of the time, one dtype everywhere (the usual case, in which flat pieces touch).
-// Gradient slots leave frozen parameters out.
+// Returns a random unit. Half of the units have mixed dtypes. The others have one dtype for all
+// parameters, which is the usual case, and in which pieces of the flat layout touch each other. In
+// slots of gradients frozen parameters have no bytes.
 Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool gradients) {
   const auto params = kind == FSCCL_LAYOUT_RAGGED ? random_blocks(random) : random_params(random);
   Unit unit{Layout::make(kind, params, ranks).take(), {}};
@@ -42,7 +43,7 @@ Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool g
   return unit;
 }
 
-// The plan's buffers, of the k-th of `params` parameters.
+// These return the plan's buffer for the k-th of `params` parameters.
 uint32_t slot_buffer(const Unit& unit, size_t k) {
   return static_cast<uint32_t>(unit.shape.slot.by_parameter ? k : 0);
 }
@@ -61,7 +62,7 @@ std::vector<Plan> for_ranks(Unit& unit, Builder build) {
   return plans;
 }
 
-// Adds what the slot that `rank` sees must hold: every piece of every rank, converted.
+// Adds the expected contents of the slot that `rank` sees: every piece of every rank, converted.
 void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
   for (size_t i = 0; i < unit.layout.size(); ++i) {
     if (unit.layout.tied(i)) continue;
@@ -155,7 +156,8 @@ TEST_P(UnitPlans, ReduceGrads) {
   });
 }
 
-// Returns the layout's ranks that each rank of a host acts for; nobody here acts for some of them.
+// Returns for each rank of a host the ranks of the layout for which it acts. For some ranks of the
+// layout no rank of this host acts.
 std::vector<std::vector<int>> random_acts_for(std::mt19937_64& random, int layout_ranks,
                                               bool one_each) {
   const size_t ranks = 1 + random() % static_cast<size_t>(layout_ranks);
@@ -166,7 +168,7 @@ std::vector<std::vector<int>> random_acts_for(std::mt19937_64& random, int layou
   for (size_t k = 0; k < order.size(); ++k)
     if (k < ranks || (!one_each && random() % 3))
       acts_for[k < ranks ? k : random() % ranks].push_back(order[k]);
-  if (!one_each && random() % 2) acts_for.back().clear();  // a rank without a lane
+  if (!one_each && random() % 2) acts_for.back().clear();  // this rank has no lane
   return acts_for;
 }
 
@@ -248,7 +250,7 @@ TEST_P(UnitPlans, OfAHostSumForItsLanes) {
       UnitShape& shape = unit.shape;
       shape.acts_for = random_acts_for(random, unit.layout.ranks(), false);
       shape.sums.dtype = FSCCL_FLOAT64;
-      if (in_place) {  // nothing else of the slots' dtypes has been used
+      if (in_place) {  // replaces the slots' dtypes, which were not used yet
         std::vector<size_t> size;
         for (size_t i = 0; i < unit.layout.size(); ++i)
           size.push_back(shape.slot.offset[i] == SlotMap::kAbsent ? 0 : dtype_size(FSCCL_FLOAT64));

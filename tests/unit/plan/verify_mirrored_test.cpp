@@ -1,4 +1,4 @@
-// The verifier's rules for mirrored slots, each by a plan that breaks it and no other.
+// Tests the verifier's rules for mirrored slots, each with a plan that breaks this rule only.
 #include <gtest/gtest.h>
 
 #include "hand_made.h"
@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint32_t kInput = 0, kOutput = 1, kSlot = 2;
 
-// Returns the first steps of every rank: tick 0 is signalled and seen by all, and so there are
-// slots for the puts of tick 1.
+// Returns the first steps of every rank: all ranks signal tick 0 and wait for it. After that puts
+// of tick 1 are allowed.
 std::vector<Plan> mirrored_ranks(int ranks) {
   std::vector<Plan> plans;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -54,7 +54,7 @@ void append(Plan& plan, const std::vector<Step>& steps) {
   plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
 }
 
-// Rank 0 puts its input for rank 1, which copies it to its output.
+// Returns plans in which rank 0 puts its input for rank 1, which copies it to its output.
 std::vector<Plan> one_put() {
   auto plans = mirrored_ranks(2);
   append(plans[0], {put_step(1), signal_step()});
@@ -67,7 +67,8 @@ TEST(VerifyMirrored, WhatIsPutIsThere) {
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
-// Returns plans of four ranks, in which each rank hears of two others from the one before it.
+// Returns plans of four ranks, in which each rank learns from the rank before it that two others
+// have entered.
 std::vector<Plan> relayed() {
   std::vector<Plan> plans;
   for (int rank = 0; rank < 4; ++rank) plans.push_back(barrier_in_steps(rank, 4, 2));
@@ -77,7 +78,7 @@ std::vector<Plan> relayed() {
 TEST(VerifyMirrored, WhoHasEnteredMayBeHeardFromOthers) {
   EXPECT_TRUE(verify(relayed(), {}).ok());
   auto plans = relayed();
-  for (Plan& plan : plans) {  // tick 1 leaves before tick 0 is there
+  for (Plan& plan : plans) {  // signals tick 1 before it has waited for tick 0
     ASSERT_EQ(plan.steps[1].kind, StepKind::wait);
     std::swap(plan.steps[1], plan.steps[2]);
   }
@@ -110,7 +111,7 @@ TEST(VerifyMirrored, TicksMayBeLeftOut) {
   expect_error(plans, "tick 2 came before");
   plans = one_put();
   plans[1].steps.erase(plans[1].steps.begin());
-  plans[0].steps.erase(plans[0].steps.begin() + 1);  // the wait for it
+  plans[0].steps.erase(plans[0].steps.begin() + 1);  // the wait for that signal
   plans[0].completes_early = true;
   expect_error(plans, "tick 0 was never signalled");
 }

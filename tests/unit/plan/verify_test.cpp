@@ -1,5 +1,5 @@
-// The verifier must reject what is wrong. Right plans are damaged, one step at a time and in every
-// place where the damage is a defect, and each damaged set of plans must fail.
+// Tests that the verifier rejects wrong plans. Right plans are damaged, one step at a time and in
+// every place where the damage is a defect, and each damaged set of plans must be rejected.
 #include "plan/verify.h"
 
 #include <gtest/gtest.h>
@@ -82,7 +82,8 @@ std::vector<Case> all_cases() {
 
 bool moves(const Step& step) { return step.kind <= StepKind::put; }
 
-// Returns whether any rank waits for this signal: one that nobody waits for may come at any time.
+// Returns whether any rank waits for this signal. A signal for which no rank waits may come at any
+// time.
 bool awaited(const std::vector<Plan>& plans, const Plan& plan, const Step& signal) {
   for (const Plan& peer : plans)
     for (const Step& step : peer.steps)
@@ -92,8 +93,8 @@ bool awaited(const std::vector<Plan>& plans, const Plan& plan, const Step& signa
   return false;
 }
 
-// Applies `damage` to every step of every rank for which it says that it did something, one at a
-// time.
+// Applies `damage` to one step of one rank after the other. If it returns true, it has changed the
+// plan, and the verifier must reject the plans.
 void expect_all_caught(const char* what,
                        const std::function<bool(Plan& plan, size_t step)>& damage) {
   size_t tried = 0;
@@ -144,7 +145,7 @@ TEST(Verify, WhatIsOptionalIsNotCountedOn) {
   refused("is optional", [](Plan& plan) { plan.steps[0].count = 4; });
   refused("is optional", [](Plan& plan) { std::swap(plan.steps[0], plan.steps[1]); });
   refused("whether it is quiet", [](Plan& plan) { plan.quiet = false; });
-  refused("wait", [](Plan& plan) {  // the other receiver's, which may not come
+  refused("wait", [](Plan& plan) {  // waits for the other receiver, which may not signal
     Step wait = plan.steps[1];
     wait.peer = 2;
     wait.count = 0;
@@ -348,8 +349,8 @@ TEST(Verify, BufferThatPeersDoNotKnow) {
   });
 }
 
-// --- hand-made plans, for what no damage above produces; the text is checked so that each fails
-// for its own reason ---------------------
+// --- Hand-made plans have the defects that no damage above produces. The text is checked so that
+// each fails for its own reason. ---------------------
 
 std::vector<Plan> two_ranks() {
   std::vector<Plan> plans(2);
@@ -490,7 +491,7 @@ TEST(Verify, AliasedBuffersAreOneMemory) {
   const Shape shape = shape_of(0, 3, 100, FSCCL_FLOAT32);
   const auto plans = for_all_ranks(pulled_all_gather, shape);
   EXPECT_TRUE(verify(plans, expect_all_gather(shape), {{0, 0, 1, 0}}).ok());
-  // Where its part 1 goes, rank 0's input is overwritten while peers read it.
+  // Rank 0's input lies where part 1 of its output goes, so it is overwritten while peers read it.
   const Status status = verify(plans, expect_all_gather(shape), {{0, 0, 1, 400}});
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.text().find("are not ordered"), std::string::npos) << status.text();

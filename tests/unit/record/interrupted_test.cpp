@@ -1,6 +1,6 @@
-// Files are reserved while signals come so often that the kernel never completes a large call. This
-// program defines those calls itself: large ones are always interrupted, and so is every second one
-// of the others.
+// Tests that files are reserved although signals come so often that the kernel never completes a
+// large call. This program defines those calls itself: large ones are always interrupted, and of
+// the others every second one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ TEST(Interrupted, AFileIsReservedWholeAndFromWhereItWasAsked) {
   EXPECT_EQ(reserve_file(fd.get(), &from, end), 0);
   EXPECT_EQ(from, end);
   EXPECT_EQ(blocks_of(fd.get()), end - begin);
-  EXPECT_EQ(reserve_file(fd.get(), &from, begin), 0);  // nothing
+  EXPECT_EQ(reserve_file(fd.get(), &from, begin), 0);  // there is nothing to reserve
   const Fd pipe_like(open("/dev/null", O_RDWR | O_CLOEXEC));
   from = 0;
   EXPECT_NE(reserve_file(pipe_like.get(), &from, end), 0);

@@ -1,5 +1,5 @@
-// Tests the flight recorder's ring and what is read from its file: only whole records are read,
-// whatever the file holds.
+// Tests the flight recorder's ring, and the reader of its file, which reads only whole records,
+// whatever the file contains.
 #include "record/recorder.h"
 
 #include <fcntl.h>
@@ -69,7 +69,7 @@ TEST(Recorder, TellsWhatCarriesOutANativeStep) {
   Fingerprint what = call(0);
   what.kind = static_cast<uint8_t>(NativeAlgorithm::summed);
   recorder->record(Event::native, 0, what, -1);
-  what.kind = 200;  // by a later release
+  what.kind = 200;  // stands for a kind of a later release
   recorder->record(Event::native, 0, what, -1);
   const Json events = read(folder.ring())["events"];
   ASSERT_EQ(events.size(), 2u);
@@ -105,7 +105,7 @@ TEST(Recorder, WhatIsDoneAtOnceIsToldAsTwoEvents) {
   const auto recorder = make(folder.path());
   const uint16_t world = recorder->add(7, "world", 1, 4), other = recorder->add(8, "other", 1, 4);
   recorder->at_once(world, rooted(1, 3));
-  recorder->at_once(world, rooted(2, 3));  // this call turned out not to be done at once
+  recorder->at_once(world, rooted(2, 3));  // this call had to go on in the ring
   recorder->at_once(other, rooted(2, 0));
   recorder->record(Event::submitted, world, call(2), 3);
   recorder->at_once(other, rooted(3, 0));
@@ -128,7 +128,7 @@ TEST(Recorder, TheLastOperationsDoneAtOnceStay) {
   const uint16_t world = recorder->add(7, "world", 1, 4);
   constexpr uint64_t kLast = 1000 * recording::kAtOnce + 7;
   for (uint64_t i = 1; i <= kLast; i++) recorder->at_once(world, call(i));
-  recorder->at_once(0, call(5));  // one of those that have no place of their own
+  recorder->at_once(0, call(5));  // number 0 is of communicators without an entry of their own
   ASSERT_TRUE(Recorder::write_all(copy.path()).ok());
   for (const std::string& ring : {folder.ring(), copy.ring()}) {
     const Json json = read(ring), &events = json["events"];
@@ -284,7 +284,7 @@ TEST(Recorder, WhoeverLooksMeanwhileSeesWholeCommunicators) {
 // has none.
 TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
   const Folder folder;
-  const auto recorder = make(folder.path());  // shared with the child
+  const auto recorder = make(folder.path());  // the child writes to the same file
   const pid_t child = fork();
   if (child == 0)
     for (uint64_t i = 0;; ++i) {
@@ -365,7 +365,7 @@ TEST(Recorder, FromMemoryIntoAFolder) {
   ASSERT_TRUE(Recorder::write_all(folder.path()).ok());
   EXPECT_EQ(read(folder.ring(0))["events"][0]["sequence"], 9);
   EXPECT_EQ(read(folder.ring(1))["events"].size(), 0u);
-  // nothing is overwritten
+  // Existing files are not overwritten.
   EXPECT_THAT(Recorder::write_all(folder.path()).text(), HasSubstr("cannot be made"));
   EXPECT_THAT(Recorder::write_all("/nowhere").text(), HasSubstr("/nowhere"));
 }
@@ -393,8 +393,8 @@ TEST(Recording, FilesThatAreNoneAreRefused) {
   EXPECT_FALSE(recording::read(folder.path() + "/none").ok());
 }
 
-// The recorder never writes a rank that is not of the job, or times whose differences are no
-// numbers.
+// A file of the recorder never has a rank outside of the job, or times whose differences overflow.
+// The reader refuses such a file, or bounds its times.
 TEST(Recording, TimesAndRanksAreWithinBounds) {
   const Folder folder;
   {
@@ -426,14 +426,14 @@ TEST(Recording, TimesAndRanksAreWithinBounds) {
               HasSubstr("its clock"));
   const Result<std::string> read = with([](recording::Header* header, recording::Record* records) {
     header->begin.unix_ns = 1;
-    records[0].ticks = 0;  // long before the beginning
+    records[0].ticks = 0;  // is long before the beginning
     records[1].ticks = ~uint64_t{0};
   });
   ASSERT_TRUE(read.ok()) << read.status().text();
   const Json events = Json::parse(read.value())["events"];
   EXPECT_EQ(events[0]["at_ns"], 0);
   EXPECT_LE(events[1]["silent_ms"], INT64_MAX / 1'000'000);
-  EXPECT_LE(events[2]["at_ns"], int64_t{1} << 62);  // in the order of their times
+  EXPECT_LE(events[2]["at_ns"], int64_t{1} << 62);  // events are in the order of their times
 }
 
 // Bytes of a good file are changed at random. The reader reads the file or refuses it, and does not

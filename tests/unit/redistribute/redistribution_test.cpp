@@ -75,8 +75,9 @@ TEST(Redistribution, EveryByteComesOnceFromWhoHasIt) {
   EXPECT_GT(moved, 1'000'000u);
 }
 
-// 1000 bytes in two shards; three hold the first. One of them takes part of it itself; the others
-// share what the rest needs.
+// There are 1000 bytes in two shards. Ranks 0, 2 and 3 hold the first shard, and rank 1 the second.
+// Rank 1 wants everything: the holders of the first shard each send a third of it. If one of them
+// wants everything, too, it keeps its own shard and gets only the second.
 TEST(Redistribution, CopiesShareTheWork) {
   const std::vector<ParamShape> params = {{{1000}}};
   Redistribution plan{make_layout(FSCCL_LAYOUT_FLAT, params, 2),
@@ -87,7 +88,7 @@ TEST(Redistribution, CopiesShareTheWork) {
   std::vector<uint64_t> given;
   for (int giver = 0; giver < 4; giver++) given.push_back(bytes_of(plan.runs(giver, 1)));
   EXPECT_EQ(given, (std::vector<uint64_t>{167, 500, 167, 166}));
-  plan.members[2].takes = 0;  // has its own
+  plan.members[2].takes = 0;  // rank 2 wants everything, too
   EXPECT_EQ(bytes_of(plan.runs(2, 2)), 500u);
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 500u);
@@ -102,7 +103,7 @@ TEST(Redistribution, OfTheSameHostFirst) {
   plan.members = {{0, -1, 7}, {0, -1, 8}, {-1, 0, 8}, {-1, 0, 9}};
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 360u);
-  EXPECT_EQ(bytes_of(plan.runs(0, 3)), 180u);  // on its host there is none
+  EXPECT_EQ(bytes_of(plan.runs(0, 3)), 180u);  // no rank of rank 3's host holds the shard
   EXPECT_EQ(bytes_of(plan.runs(1, 3)), 180u);
 }
 
@@ -112,7 +113,7 @@ TEST(Redistribution, WhatIsMissing) {
                       make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2),
                       {{0, 4}, {1, 4}},
                       {}};
-  plan.members = {{1, 0}, {-1, -1}};  // chunks of 2 rows: shard 2 holds nothing
+  plan.members = {{1, 0}, {-1, -1}};  // shards are chunks of 2 rows, so shard 2 is empty
   EXPECT_EQ(plan.not_held(), std::vector<int>{0});
   EXPECT_EQ(plan.not_taken(), std::vector<int>{1});
   plan.buffers = {{1, 4}};

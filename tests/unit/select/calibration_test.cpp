@@ -33,7 +33,7 @@ void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
   }
 }
 
-// Only the copy is measured, and nobody waits for another rank's exchange.
+// Ranks that share cores measure only the copy, and none waits for an exchange with another.
 TEST(Calibration, RanksThatShareCoresMeasureTheCopyAlone) {
   std::vector<Costs> costs(4);
   over_channel(4, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -93,7 +93,8 @@ TEST(Calibration, ReadsPastTheCachesAreMeasured) {
 TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
   for (uint32_t i = 0; i < 2 * FSCCL_TRANSPORT_TICKS; i++) {
     const int slow = static_cast<int>(i % 2);
-    std::atomic<uint32_t> polled{0}, tries{0};  // by the other: the last tick, and how often
+    // The last tick for which the other rank has looked, and how often it has looked for it.
+    std::atomic<uint32_t> polled{0}, tries{0};
     std::atomic<bool> over{false};
     const int64_t begin = now_ns();
     over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -101,7 +102,7 @@ TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
       if (rank == slow) {
         channel.on_signal = [&, slow_at](uint32_t signalled) {
           if (signalled != slow_at) return;
-          const int64_t patience = now_ns() + 35'000'000;  // the other has 30 ms
+          const int64_t patience = now_ns() + 35'000'000;  // the other rank waits for 30 ms
           while (now_ns() < patience || polled != slow_at || tries < 2000)
             std::this_thread::yield();
         };
@@ -125,7 +126,7 @@ TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
   }
 }
 
-// Two ranks that share a core find that out, and leave the measurement to the other ranks again.
+// Two ranks that do not run at once notice it, and end the measurement.
 TEST(Calibration, EndsAtOnceWhereTheTwoDoNotRunAtOnce) {
   std::array<std::atomic<int>, 2> signals{};
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {

@@ -91,7 +91,7 @@ TEST_F(KeptCostsTest, EachLinkHasItsOwn) {
   other.add(found(1000));
   ASSERT_NE(kept().enough(), nullptr);
   EXPECT_EQ(kept().enough()->exchange, 100);
-  keep({400});  // the first one goes: three stay
+  keep({400});  // replaces the oldest, because only three are kept
   EXPECT_EQ(kept().enough()->exchange, 100);
   EXPECT_EQ(text().find("300.0"), std::string::npos) << text();
 }
@@ -136,7 +136,8 @@ TEST_F(KeptCostsTest, AStartMeasuresAndAddsWhereTooFewHave) {
     std::atomic<int> signals{0};
     const Costs costs = calibrated(&signals);
     EXPECT_NE(costs.exchange, kNeverMeasured);
-    // Two ranks that do not run at once have measured nothing.
+    // The file changes only if the ranks could measure, which they cannot if they do not run at
+    // once.
     EXPECT_EQ(text() != before, costs.origin == CostsOrigin::calibration);
   }
 }

@@ -1,4 +1,4 @@
-// Tests which way collectives on memory of GPUs go.
+// Tests the choice of the algorithm for collectives on memory of GPUs.
 #include "select/native.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,8 @@ TEST(Native, AWayWithAnObstacleIsNotTaken) {
   EXPECT_EQ(choose_native(call, {}), NativeAlgorithm::staged);
 }
 
-// An exchange by UCX waits, and is still better than two copies and the host.
+// An exchange by UCX makes the caller wait, but takes less time than two copies and an operation on
+// the host.
 TEST(Native, AnExchangeIsBetterThanTheHost) {
   NativeCall call{OpCode::reduce_scatter, 1 << 20, 2, false, false, {}};
   call = without(without(call, NativeAlgorithm::nccl), NativeAlgorithm::exchanged);
@@ -69,7 +70,8 @@ TEST(Native, ARuleDoesNotLiftAnObstacle) {
                                            ::testing::HasSubstr(std::string(kNo))));
 }
 
-// A time in a tuning file is the price, for ranks like those that measured it.
+// If a tuning file has the time, that is the price, for groups of ranks like those that measured
+// it.
 TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
   const NativeCall call = by_nccl(OpCode::all_reduce, 1 << 20);
   SelectOptions options;

@@ -1,6 +1,6 @@
-// Tests which way of a transport bytes go: the fastest that both ends can take, which two ranks
-// measure for all. The ranks are threads over a channel of shared memory whose ways are this
-// test's. Each way takes some time and does nothing else.
+// Tests which path of a transport is taken: the fastest that both ends can take, which two ranks
+// measure for all. The ranks are threads over a channel of shared memory. The paths are the test's
+// own, and only differ in the time that they take.
 #include "select/paths.h"
 
 #include <gtest/gtest.h>
@@ -17,13 +17,13 @@ using namespace testing;
 
 constexpr std::array kNames{"first", "slow", "fast"};
 constexpr std::array<int64_t, 3> kTakesNs{300'000, 2'000'000, 0};
-constexpr int kReadyAfter = 3;  // times that somebody asks
+constexpr int kReadyAfter = 3;  // a path is ready when take_path() was called this many times
 
 struct Ways {
   int rank = 0, taken = 0, asked = 0;
-  int never = -1;  // this way, on rank 0
+  int never = -1;  // the path that rank 0 cannot take
 };
-thread_local Ways ways;  // a rank is a thread
+thread_local Ways ways;  // the paths of the rank that is this thread
 
 class WithWays final : public Wrapped {
  public:
@@ -52,7 +52,7 @@ struct FoundPath {
   std::array<uint32_t, 3> ticks{};
 };
 
-// Ranks 1 and 2 are on another host than rank 0.
+// Lets three ranks find their paths. Ranks 1 and 2 are on another host than rank 0.
 FoundPath find(int never) {
   FoundPath found;
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
@@ -65,7 +65,7 @@ FoundPath find(int never) {
     found.taken[static_cast<size_t>(rank)] = paths[static_cast<size_t>(topo::LinkClass::network)];
     found.ticks[static_cast<size_t>(rank)] = tick;
     EXPECT_EQ(paths[static_cast<size_t>(topo::LinkClass::core)], 0);
-    EXPECT_EQ(ways.taken, 0);  // the caller takes the way that was found
+    EXPECT_EQ(ways.taken, 0);  // find_paths() leaves it to the caller to take the path
   });
   EXPECT_EQ(found.taken[1], found.taken[0]);
   EXPECT_EQ(found.taken[2], found.taken[0]);

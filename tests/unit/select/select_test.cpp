@@ -1,4 +1,4 @@
-// The selection chooses a plan on machines that differ, and all ranks choose alike.
+// Tests which plan the selection chooses on different machines, and that all ranks choose alike.
 #include "select/select.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ TEST(Select, FollowsWhatWasMeasured) {
   options.costs.slot_cached.ns = options.costs.slot_streaming.ns = {2000, 3000, 120000};
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
             "all_gather_direct else read");
-  // The direct plan of a broadcast writes peers' memory, so another one reads it.
+  // The direct plan of a broadcast writes to peers' memory, so without such access another plan
+  // reads peers' memory.
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
             "broadcast_balanced else broadcast_read");
   EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), options),
@@ -84,7 +85,7 @@ TEST(Select, ManyRanksSendThroughMirroredSlots) {
   }
 }
 
-// This also holds where slots are only assumed, as for machines that are described.
+// The same holds if there is no channel, and slots are only assumed, as for forecasts.
 TEST(Select, ShapesOfManyRanksHaveLongSlots) {
   const GroupShape group{9000, 16 << 10, true, machine()};
   EXPECT_EQ(group.shape(20, FSCCL_FLOAT32).slot_bytes, 9000u * 64);
@@ -180,8 +181,8 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
   EXPECT_EQ(chosen(OpCode::all_gather, tiny, options), "all_gather_inline");
 }
 
-// Between hosts each piece is a message. A rank that sends alone fills its slot, and ranks that all
-// send at once send less before they read.
+// Between hosts each piece is a message. If one rank alone sends, it fills its slot. If all ranks
+// send at once, each sends less before it reads.
 TEST(Select, WhoSendsAloneFillsMirroredSlots) {
   for (const OpCode op : {OpCode::broadcast, OpCode::gather, OpCode::all_gather, OpCode::all_reduce,
                           OpCode::reduce_scatter}) {
@@ -285,7 +286,7 @@ TEST(Select, PutsAreCountedAsBytes) {
   shape.mirrored = true;
   uint64_t read = 0, written = 0;
   count_bytes(move_slots(all_gather_movement(shape), shape.slot_bytes), &read, &written);
-  EXPECT_EQ(read, 5000u);  // two puts, the own part, two peers'
+  EXPECT_EQ(read, 5000u);  // two puts, a copy of the own part, and of two peers' parts
   EXPECT_EQ(written, 5000u);
 }
 

@@ -1,4 +1,4 @@
-// Tests when a collective goes by hosts: if the stages are predicted to take less time, or if a
+// Tests when a collective goes by hosts: if its stages are predicted to take less time, or if a
 // rule says so.
 #include "select/stages.h"
 
@@ -29,12 +29,12 @@ TEST(Stages, BySize) {
         << op_name(op) << ": more exchanges, for nothing";
 }
 
-// A measurement at the start differs each time. It must not decide the bits of a sum, nor which
+// A measurement at the start differs each time. So it must not decide the bits of a sum, or which
 // bytes are sent between hosts.
 TEST(Stages, DoNotFollowWhatIsMeasured) {
   GroupShape other = job(2, 4);
   other.select.costs.origin = CostsOrigin::calibration;
-  other.select.costs.exchange = 1e9;  // the stages have an exchange, too, and more bytes each way
+  other.select.costs.exchange = 1e9;  // would make stages, which add an exchange, look slow
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
   for (const OpCode op :
        {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})

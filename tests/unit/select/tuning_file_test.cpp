@@ -43,7 +43,8 @@ std::string native(const std::string& way, const std::string& sizes, const std::
          way + R"(", "sizes": )" + sizes + R"(, "ns": )" + ns + "}]}";
 }
 
-// Times of bytes are rounded to whole nanoseconds, others are told as they are.
+// In the report of the costs, times of bytes are rounded to whole nanoseconds, and others are not
+// rounded.
 TEST(TuningFile, CostsAreToldAsTheFileHasThem) {
   Costs costs;
   EXPECT_EQ(

@@ -46,7 +46,7 @@ TEST(MemoryPage, ShowsWhoHasWhat) {
 TEST(MemoryPage, ShowsTheLastSteps) {
   const std::string page = memory_page(parsed(sample_snapshot()), {1, true});
   EXPECT_THAT(page, HasSubstr("the last 1 of 2 known steps"));
-  EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // b and a block from before, a anew
+  EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // b and a block are older; a is taken anew
 }
 
 TEST(MemoryPage, SaysThatThereIsNoHistory) {
@@ -56,7 +56,7 @@ TEST(MemoryPage, SaysThatThereIsNoHistory) {
   const std::string page = memory_page(parsed(json), {});
   EXPECT_THAT(page, HasSubstr("set FSCCL_POOL_HISTORY"));
   EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // the live blocks
-  EXPECT_EQ(count(page, "<figure"), 1u);             // and no empty charts over time
+  EXPECT_EQ(count(page, "<figure"), 1u);             // there are no empty charts over time
 }
 
 TEST(MemoryPage, HasNoEmptyChartWhereNothingIsLive) {

@@ -26,7 +26,7 @@ TEST(MemorySnapshot, ReadsWhatAPoolWrites) {
   EXPECT_EQ(snapshot->parts[1].address, 0x20000u);
   EXPECT_EQ(snapshot->uses.size(), 4u);
   EXPECT_EQ(snapshot->uses[2].kind, "gradients");
-  EXPECT_EQ(snapshot->events.size(), 10u);  // giving back is one event
+  EXPECT_EQ(snapshot->events.size(), 10u);  // each pair of free events is one event here
   EXPECT_EQ(snapshot->live.size(), 3u);
   EXPECT_EQ(snapshot->owners[snapshot->live[1].owner], "unit b, parameters");
 }
@@ -84,7 +84,8 @@ TEST(MemorySnapshot, SaysWhatAFileIsInstead) {
   EXPECT_THAT(error, HasSubstr("large: more than 256 MiB"));
 }
 
-class Numbers {  // the same on every machine (splitmix64)
+// A generator with the same numbers on every machine (splitmix64).
+class Numbers {
  public:
   uint64_t below(uint64_t bound) {
     uint64_t x = state_ += 0x9e3779b97f4a7c15u;

@@ -1,4 +1,5 @@
-// A small snapshot as a pool writes it: two units' slots, gradients, a block, over two steps.
+// A small snapshot as a pool writes it, over two steps, with slots of two units, gradients, and a
+// block.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,8 +27,8 @@ inline nlohmann::json block(uint64_t address, uint64_t size, const std::string& 
           {"frames", frames}};
 }
 
-// Shared slots have addresses from 0x10000, own ones from 0x20000, blocks from 0x30000. A page has
-// 0x1000 bytes.
+// Returns the snapshot. Shared slots have addresses from 0x10000, private ones from 0x20000, and
+// blocks from 0x30000. A page has 0x1000 bytes.
 inline nlohmann::json sample_snapshot() {
   const std::string a = "unit a, parameters", b = "unit b, parameters", grads = "unit a, gradients",
                     block_of_nobody = "block";

@@ -1,4 +1,5 @@
-// The picture has every device, link and rank of a topology, and no markup from its names.
+// Tests that the picture of a topology has every device, link and rank, and that names of devices
+// cannot add markup.
 #include "topology_picture.h"
 
 #include <gtest/gtest.h>
@@ -33,17 +34,18 @@ TEST(TopologyPicture, HasEachDeviceAndTakesNoMarkupFromNames) {
   EXPECT_NE(cluster.find("and 12 more"), cluster.npos);
   EXPECT_NE(cluster.find("width=\"100%\""), cluster.npos);
   EXPECT_NE(cluster.find(">nic to network_switch: 50 GB/s, 128 links<"), cluster.npos) << cluster;
-  // Names lie over the lines of links.
+  // Names are drawn after the lines of links, so the lines do not hide them.
   EXPECT_GT(cluster.find(">gpu7<"), cluster.rfind("<line "));
   EXPECT_EQ(cluster.find("rank"), cluster.npos);
 }
 
 TEST(TopologyPicture, MarksWhereRanksSit) {
-  // 16 hosts have 8 GPUs each: ranks sit on these, and those of host 1 come behind those of host 0.
+  // There are 16 hosts with 8 GPUs each. Ranks are on the GPUs, first on those of host 0, then on
+  // those of host 1, and so on.
   const std::string cluster = topology_picture(sample("rails_two_tiers.json"), 8);
   for (const char* text : {">gpu0 rank 0<", ">gpu7 rank 7<", ">gpu0 rank 8<", ">gpu7 rank 31<"})
     EXPECT_NE(cluster.find(text), cluster.npos) << text << cluster;
-  // Without GPUs ranks sit on cores; there are no more ranks than cores.
+  // Without GPUs ranks are on cores, and there are no more ranks than cores.
   const Graph cores = read_graph(
       R"({"hosts": [{"name": "h", "children": [{"kind": "core", "name": "core0"},
                                                {"kind": "core", "name": "core1"}]}],

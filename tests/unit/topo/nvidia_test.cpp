@@ -1,5 +1,5 @@
-// GPUs as NVIDIA's driver knows them: the library that this program is linked with is
-// nvml_stand_in.c, and the machine a file.
+// Tests GPUs as NVIDIA's driver reports them. The program is linked with nvml_stand_in.c in place
+// of the driver's library, and the machine is a file.
 #include "nvml_stand_in.h"
 #include "samples.h"
 #include "topo/connection.h"
@@ -9,7 +9,7 @@ using namespace fsccl::topo;
 
 namespace {
 
-// hwloc takes the file for this machine.
+// Returns the topology of the machine in the file, which hwloc takes for this machine.
 Topology discover_playing(enum nvml_play play) {
   setenv("HWLOC_XMLFILE", TOPOLOGIES "/two_nvidia_gpus.xml", 1);
   nvml_play(play);
@@ -34,7 +34,7 @@ TEST(Nvidia, NameMemoryAndLinksToASwitch) {
   EXPECT_EQ(at(machine, "gpus/gpu0").model, "NVIDIA Stand-in 1B");
   EXPECT_EQ(at(machine, "gpus/gpu1").model, "NVIDIA Stand-in 9D");
   EXPECT_EQ(at(machine, "gpus/gpu1").bytes, uint64_t{80} << 30);
-  // the rate of its lanes, as hwloc has it
+  // This is the rate of the GPU's PCIe lanes, which hwloc reports.
   EXPECT_EQ(at(machine, "gpus/gpu0").gb_per_s, 63.015385f);
   ASSERT_EQ(machine.all(Kind::nv_switch).size(), 1u);
   ASSERT_EQ(machine.links.size(), 2u);

@@ -1,4 +1,5 @@
-// A channel as both of its ranks have it, in this process, over whatever node a test gives each.
+// A channel between hosts with both of its ranks in this process. Each test gives the nodes of the
+// ranks.
 #pragma once
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -64,7 +64,7 @@ TEST_P(MirrorChannelTest, BytesThatAreExpectedGoToWhereTheyAreWanted) {
 }
 
 TEST_P(MirrorChannelTest, OtherBytesGoToTheMirror) {
-  channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size() - 64);  // not as many
+  channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size() - 64);  // fewer bytes than come
   channels_[1]->expect(0, 2, 4096, wanted_.data(), wanted_.size());       // another tick
   send(1, 4096);
   receive(1);
@@ -88,7 +88,7 @@ TEST_P(MirrorChannelTest, BytesThatComeTwiceAreWrittenOnce) {
   channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
   send(1, 0);
   receive(1);
-  wanted_.fill(std::byte{2});  // it is the caller's again
+  wanted_.fill(std::byte{2});  // the memory belongs to the caller again
   send(1, 0);
   send(2, 0);
   receive(2);
@@ -117,9 +117,9 @@ TEST_P(MirrorChannelTest, NothingIsExpectedOfATickThatIsThere) {
   EXPECT_EQ(wanted_[0], std::byte{0});
 }
 
-// Each rank sends more than a socket takes, and nobody reads meanwhile. No message is lost, nobody
-// waits, and the receiver gets the bytes as they were at the signal, whatever the sender then
-// writes to its buffer.
+// Each rank sends more than a socket takes, while no rank reads. No message is lost, no sender
+// waits, and the receiver gets the bytes as they were at the signal, whatever the sender writes to
+// its buffer after it.
 TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
   size_t ring = 0, slot = 0;
   channels_[0]->slots(0, &ring, &slot);
@@ -140,8 +140,8 @@ TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
     }
 }
 
-// Messages that follow one another may leave together, in order and whole, as may the rest that the
-// socket does not take at once.
+// After hold() messages may leave together with the next one. They arrive in order and whole, also
+// if the socket does not take all bytes at once.
 TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   std::vector<std::byte> large(size_t{1} << 20, std::byte{7});
   const auto put = [&](uint32_t tick, const void* source, size_t bytes, size_t at) {
@@ -151,7 +151,7 @@ TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
     line.tick = tick;
     channels_[0]->signal(line);
   };
-  send(1, 0);  // there is a way to the peer
+  send(1, 0);  // makes the connection to the peer
   receive(1);
   size_t ring = 0, slot = 0;
   channels_[0]->slots(0, &ring, &slot);
@@ -160,7 +160,7 @@ TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
     put(tick, large.data(), each, (tick - 2) * each);
     const int looks = tick < 4 && std::string_view(transport_->name()) == "tcp" ? 100 : 0;
     for (int i = 0; i < looks; i++) EXPECT_EQ(channels_[1]->poll(0, 2), nullptr) << tick;
-    // the sender's again
+    // After a message that is not held, the memory belongs to the sender again.
     if (tick % 4 == 0) std::fill(large.begin(), large.end(), static_cast<std::byte>(tick));
   }
   for (uint32_t tick = 2; tick <= 8; tick++) {
@@ -172,8 +172,8 @@ TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   }
 }
 
-// A thread that polls the node may be slow. Other threads go on meanwhile, but a thread that hears
-// out its peers waits for it.
+// While one thread polls the node, others do not wait for it. Only hear_out() waits, because it
+// must see everything that has arrived.
 TEST_P(MirrorChannelTest, WhoIsHeardOutHasBeenHeardWhoeverElseListens) {
   for (int from = 0; from < 2; from++) {
     send(1, 0, from);
@@ -188,7 +188,7 @@ TEST_P(MirrorChannelTest, WhoIsHeardOutHasBeenHeardWhoeverElseListens) {
   EXPECT_EQ(heard.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   listening.unlock();
   heard.get();
-  while (!channels_[1]->failure()) channels_[1]->hear_out();  // it may still have been on its way
+  while (!channels_[1]->failure()) channels_[1]->hear_out();  // the failure may still be on its way
   EXPECT_EQ(channels_[1]->failure()->code, FSCCL_ERR_ABORTED);
 }
 
@@ -208,7 +208,7 @@ TEST_P(MirrorChannelTest, AFailureIsToldToThePeer) {
 // A rank that leaves does not wait until the other one, which may compute for long, reads its
 // messages again.
 TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
-  constexpr int64_t kGivesUpMs = 10'000;  // over UCX
+  constexpr int64_t kGivesUpMs = 10'000;  // the time after which UCX gives up
   send(1, 0);
   receive(1);
   channels_[0].reset();

@@ -1,4 +1,5 @@
-// Tests when the thread of a node polls it, and when it leaves that to other threads.
+// Tests when the service thread of a node polls it and when it leaves that to other threads, how
+// failures are passed on, and what a node does without memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -13,7 +14,7 @@
 namespace fsccl::mirror {
 namespace {
 
-// A node in which something comes whenever it is moved on, that somebody slept for.
+// A node to which something comes whenever it is moved on, and for which a thread has slept.
 class BusyNode final : public StillNode {
  public:
   explicit BusyNode(const fsccl_transport_job_t& job)
@@ -33,7 +34,7 @@ class BusyNode final : public StillNode {
     woke();
     return true;
   }
-  bool flushed() override {  // asked for once behind each turn of the thread
+  bool flushed() override {  // the service thread calls it once after each of its turns
     if (moves_ > longest) longest = moves_;
     if (moves_) turns++;
     moves_ = 0;
@@ -46,7 +47,7 @@ class BusyNode final : public StillNode {
   int moves_ = 0;
 };
 
-// A node that gets no memory for what comes, nor for what is to leave.
+// A node that gets no memory for incoming messages, nor for outgoing ones.
 class StarvedNode final : public StillNode {
  public:
   explicit StarvedNode(const fsccl_transport_job_t& job) : StillNode("starved", job) {}
@@ -58,7 +59,7 @@ class StarvedNode final : public StillNode {
   bool advance(int) override { throw std::bad_alloc(); }
 };
 
-// A node that notes the receivers of messages.
+// A node that records the receivers of messages.
 class RecordingNode final : public StillNode {
  public:
   explicit RecordingNode(const fsccl_transport_job_t& job) : StillNode("recording", job) {}
@@ -114,7 +115,7 @@ class News : public testing::Test {
 
 TEST_F(News, AtFirstHandAreToldToAll) {
   channel_->fail(failure(FSCCL_ERR_ABORTED));
-  channel_->fail(failure(FSCCL_ERR_ABORTED));  // no news
+  channel_->fail(failure(FSCCL_ERR_ABORTED));  // the channel has failed already
   EXPECT_EQ(node_.sent.size(), 15u);
   EXPECT_THAT(node_.sent, testing::Not(testing::Contains(3)));
 }
@@ -135,11 +136,11 @@ TEST_F(News, ThatAreHeardArePassedOnToAFew) {
   EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
 }
 
-// A thread that sleeps in the channel or in one of its pairs looks at the board when its word has
-// changed.
+// A failure changes the words of the channel and of all its pairs. So a thread that sleeps on such
+// a word wakes up and looks at the board.
 TEST_F(News, ChangeTheWordsOfTheChannelAndOfAllItsPairs) {
   const auto from = channel_->pair(3, 5).take().channel, to = channel_->pair(7, 3).take().channel;
-  channel_->pair(3, 6).take().channel.reset();  // nobody sleeps there any more
+  channel_->pair(3, 6).take().channel.reset();  // a pair that is gone has no word
   fsccl_transport_word_t words[3];
   channel_->word(5, 1, &words[0]);
   from->word(1, 1, &words[1]);
@@ -148,8 +149,8 @@ TEST_F(News, ChangeTheWordsOfTheChannelAndOfAllItsPairs) {
   for (const fsccl_transport_word_t& word : words) EXPECT_NE(*word.word, word.value);
 }
 
-// The news goes out before this rank leaves; otherwise the rank would seem to have left for no
-// reason.
+// A rank that leaves after a failure reports the failure first. Otherwise it would seem to have
+// left for no reason.
 TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
   {
     const std::lock_guard lock(node_.mutex());
@@ -184,7 +185,7 @@ TEST_F(Starved, WhatCannotBeReceivedEndsAllConnectionsAndIsTold) {
   EXPECT_EQ(channel_->poll(1, 1), nullptr);
   EXPECT_THAT(node_.dropped, testing::ElementsAre(1, 2));
   const fsccl_transport_failure_t* const failure = channel_->failure();
-  ASSERT_NE(failure, nullptr);  // at once: no job will say that a rank has died
+  ASSERT_NE(failure, nullptr);  // at once, because no rank has died that the job could report
   EXPECT_EQ(failure->code, FSCCL_ERR_OUT_OF_MEMORY);
   EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 got no memory"));
 }
@@ -199,7 +200,7 @@ TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
   EXPECT_THAT(node_.dropped, testing::ElementsAre(2));
   fsccl_transport_failure_t failure{};
   failure.code = FSCCL_ERR_ABORTED;
-  channel_->fail(failure);  // it does not matter here which ranks cannot be told
+  channel_->fail(failure);  // works, although no message can be sent
   EXPECT_EQ(channel_->failure()->code, FSCCL_ERR_ABORTED);
 }
 
@@ -218,7 +219,8 @@ TEST(EarlyMessages, OffersTakeOfTheLimitToo) {
   EXPECT_TRUE(node.gone());
 }
 
-// A thread that was woken polls the node itself, perhaps on the service thread's core.
+// When the service thread has woken another thread, it stops polling, because that thread polls the
+// node itself, perhaps on the same core.
 TEST(MirrorService, LeavesTheRestToWhomItWoke) {
   constexpr unsigned char key[32] = {};
   BusyNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0, nullptr});

@@ -143,7 +143,7 @@ void end_while_a_stream_hangs(bool revoke) {
   for (Member& member : members) member.comm->end(fail(FSCCL_ERR_TIMEOUT, "too late"));
   for (Gathering* one : {&first, &second}) {
     const cuda::Current current(one->device);
-    // The handle was freed.
+    // NCCL's communicator was freed, and the stream ends.
     EXPECT_EQ(one->device.driver().cuStreamSynchronize(one->stream), cuda::CUDA_SUCCESS);
     const Status again = one->start();
     EXPECT_EQ(again.code(), FSCCL_ERR_TIMEOUT);
@@ -185,9 +185,9 @@ TEST(NcclComm, WhatNcclFindsOutLater) {
   in_process("ncclAllGather:1:async:0", [] {
     std::vector<Member> members = make(2, 60'000);
     Gathering first(*members[0].comm), second(*members[1].comm);
-    Status seen = first.start();  // which may see it already
+    Status seen = first.start();  // may return the error already
     EXPECT_TRUE(second.start().ok());
-    while (seen.ok()) seen = members[0].comm->look();  // the stream comes to it
+    while (seen.ok()) seen = members[0].comm->look();  // until the stream has come to the operation
     EXPECT_EQ(seen.code(), FSCCL_ERR_PEER_DEAD);
     for (Member& member : members) member.comm->end(seen);
   });
@@ -209,7 +209,7 @@ TEST(NcclComm, OneThreadServesSeveral) {
     });
 }
 
-// Memory of the driver's virtual memory, the only kind that windows can be on.
+// Memory that was made by the driver's functions for virtual memory. Windows need this kind.
 struct Page {
   static constexpr size_t kBytes = 2u << 20;
   explicit Page(const cuda::Device& on) : device(on) {
@@ -254,7 +254,7 @@ TEST(NcclComm, AWindowOrARefusal) {
               EXPECT_FALSE(comm.in_window(reinterpret_cast<char*>(memory) + 97, 4000));
               Gathering works(comm);
               EXPECT_EQ(works.start().ok(), !refused) << "it is the communicator's error for good";
-              if (!refused) members[rank].comm.reset();  // before its memory
+              if (!refused) members[rank].comm.reset();  // must end before the window's memory
             });
           for (std::thread& thread : threads) thread.join();
           for (const Status& outcome : outcomes) EXPECT_EQ(outcome.ok(), !refused);

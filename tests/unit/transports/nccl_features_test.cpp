@@ -1,5 +1,5 @@
-// Tests which features may be used with which NCCL, over all versions that there were, and the
-// reasons.
+// Tests which features may be used with which version of NCCL, for all versions so far, and the
+// reasons that are given for the others.
 #include "transports/nccl/nccl_features.h"
 
 #include <gmock/gmock.h>

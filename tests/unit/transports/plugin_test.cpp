@@ -97,7 +97,7 @@ TEST(PluginTable, MayBeLonger) {
   EXPECT_EQ(taken.value().size, sizeof(fsccl_transport_ops_t));
 }
 
-// The memory behind the table's end has nothing to do with it.
+// The library does not read memory behind the end of the table, which its `size` gives.
 TEST(PluginTable, HasWhatItsSizeSays) {
   fsccl_transport_ops_t ops = good();
   ops.size = offsetof(fsccl_transport_ops_t, path);

@@ -1,5 +1,5 @@
-// The real NCCL, where one is installed: what needs no GPU, and its clean refusal without one. Its
-// path is the argument.
+// Tests the real NCCL if one is installed: functions that need no GPU, and the error of those that
+// do. The argument is NCCL's path.
 #include <cstdio>
 #include <cstdlib>
 
@@ -40,7 +40,7 @@ int main(int count, char** arguments) {
     return 0;
   }
   std::string why;
-  if (cuda::driver(&why)) return 0;  // tests/gpu goes on from here
+  if (cuda::driver(&why)) return 0;  // with a GPU, the tests in tests/gpu do the rest
   nccl::ncclComm_t comm = nullptr;
   nccl::ncclConfig_t settings;
   nccl::ncclResult_t code = library.ncclCommInitRankConfig(&comm, 1, id, 0, &settings);

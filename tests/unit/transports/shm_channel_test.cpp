@@ -1,5 +1,5 @@
-// Tests what rank 0 offers to the other ranks of a channel in shared memory, and what they take of
-// it.
+// Tests which files the other ranks of a channel in shared memory accept from rank 0, and how they
+// read, sleep and wake.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>
@@ -64,7 +64,7 @@ Fd file_of(const Geometry& offered, uint64_t file_bytes, int seals = F_SEAL_SHRI
   return file;
 }
 
-// Opens, as rank 1, what another rank has made.
+// Opens, as rank 1, the file of a channel that another rank has made.
 Result<OpenedChannel> open_file(const Fd& file) {
   const int32_t pids[kRanks] = {getpid(), getpid()};
   Offered offering(file.get());
@@ -79,7 +79,7 @@ Result<OpenedChannel> open_file(const Fd& file) {
   return shm_transport()->open(request);
 }
 
-// Does the same, and `use`s the channel.
+// Opens a file with the given geometry, size and seals as rank 1, and calls `use` with the channel.
 Opened open_offered(const Geometry& offered, uint64_t file_bytes,
                     int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
                     const std::function<void(Channel&)>& use = nullptr) {
@@ -134,7 +134,8 @@ TEST(ShmChannel, RingsAreAsLongAsRankZeroMadeThem) {
   EXPECT_EQ(opened.slot_bytes, kSlot);
 }
 
-// This also holds where the system would be slow and move the bytes in pieces through other memory.
+// Reads are right for every place within a page, also for those places to which the system would
+// read slowly, and to which the library therefore reads in pieces through other memory.
 TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
   constexpr size_t kBytes = 3 * 32768 + 777;
   alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];

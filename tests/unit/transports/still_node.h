@@ -1,4 +1,4 @@
-// Nodes of tests and fuzzers are made from this class.
+// The base class of nodes in tests and fuzzers.
 #pragma once
 #include "transports/mirror/node.h"
 

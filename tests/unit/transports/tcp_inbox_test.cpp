@@ -1,4 +1,4 @@
-// Tests how incoming bytes of a socket are cut into messages, in whatever pieces they come.
+// Tests how the bytes that come from a socket, in pieces of any size, are divided into messages.
 #include "transports/tcp/inbox.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace {
 
 using mirror::MessageKind;
 
-// Keeps what it is told of.
+// A reader that keeps all messages.
 class Kept : public Inbox::Reader {
  public:
   std::byte* begin(const Head& head) override {
@@ -54,7 +54,7 @@ void append(std::vector<std::byte>& stream, uint64_t at, size_t bytes, bool chec
   stream.insert(stream.end(), body.begin(), body.end());
 }
 
-// Feeds it as a socket does that has `most` bytes each time.
+// Feeds the inbox like a socket from which `most` bytes can be read each time.
 bool feed(Inbox& inbox, const std::vector<std::byte>& stream, size_t most) {
   for (size_t at = 0; at < stream.size();) {
     std::array<iovec, 2> places;
@@ -115,7 +115,8 @@ TEST(TcpInboxTest, WhatNobodyWantsIsPassedOver) {
   EXPECT_EQ(kept.bytes.back(), payload(50));
 }
 
-// The reader says so if its channel has failed, for example, and the memory is the caller's again.
+// The reader can say in the middle of a message that its memory may not be written to any more. It
+// does so if its channel has failed, for example.
 TEST(TcpInboxTest, TheRestGoesElsewhereOnceItsReaderSaysSo) {
   std::vector<std::byte> stream, other(100000);
   append(stream, 1, 100000);
@@ -151,7 +152,7 @@ TEST(TcpInboxTest, AHeadThatCannotBeEndsIt) {
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = static_cast<MessageKind>(99); }));
   // A message of this kind has no bytes.
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::left; }));
-  EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::failure; }));  // has more
+  EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::failure; }));  // too short
   EXPECT_FALSE(refused([](Head&) {}));
 }
 

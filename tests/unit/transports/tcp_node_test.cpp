@@ -1,4 +1,4 @@
-// Tests which connections a node's listener accepts, what becomes of the others, and how links end.
+// Tests which connections a node's listener accepts, what happens to others, and how links end.
 #include "transports/tcp/node.h"
 
 #include <gmock/gmock.h>
@@ -12,10 +12,10 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr int64_t kLongMs = 60'000;         // an answer that does not come is a failure
-constexpr size_t kEarlyBytes = 256u << 20;  // that a node keeps for channels which are not open yet
+constexpr int64_t kLongMs = 60'000;         // tests fail if they wait longer for an answer
+constexpr size_t kEarlyBytes = 256u << 20;  // bytes that a node keeps for channels not yet open
 
-// Rank 1 of a job, with a channel of ranks 0 and 1; the test is rank 0, or a stranger.
+// A node of rank 1 of a job, with a channel of ranks 0 and 1. The test plays rank 0, or a stranger.
 class TcpNodeTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -75,7 +75,7 @@ class TcpNodeTest : public testing::Test {
     while (!there() && !deadline.passed()) node_->poll(-1);
     ASSERT_TRUE(there());
   }
-  // The message of call_rank_2().
+  // Expects the message of call_rank_2() on the connection.
   void expect_message(int fd) const {
     Head head{};
     size_t have = 0;
@@ -106,7 +106,7 @@ class TcpNodeTest : public testing::Test {
       sent += now.value();
     }
   }
-  // Returns whether the node ends the connection instead of answering.
+  // Returns true if the node closes the connection, and false if it answers.
   bool turned_away(int fd) const {
     const Deadline deadline = Deadline::in_ms(kLongMs);
     while (!deadline.passed()) {
@@ -118,7 +118,7 @@ class TcpNodeTest : public testing::Test {
     }
     return false;
   }
-  // Calls as a rank does that knows this key.
+  // Connects to the node as rank `as` with this key, meaning to reach rank `to`.
   Result<Fd> call(int as = 0, uint8_t key = 5, int to = 1) {
     Caller caller(knock(), address_, credentials(key), as, to, kRanks);
     const Deadline deadline = Deadline::in_ms(kLongMs);
@@ -141,7 +141,8 @@ class TcpNodeTest : public testing::Test {
     std::memcpy(made.data(), &head, sizeof head);
     return made;
   }
-  // A message for a channel that the node has yet to open; its bytes come later.
+  // Returns the head of a message for a channel that the node has not opened yet. Its bytes come
+  // later.
   static Bytes early_head(size_t bytes) {
     mirror::Header header{};
     header.channel = header.tag = 8;
@@ -182,8 +183,8 @@ TEST_F(TcpNodeTest, ARankOfTheJobIsHeard) { rank_0_is_heard(); }
 
 TEST_F(TcpNodeTest, WhoDoesNotKnowTheSecretIsNot) {
   EXPECT_EQ(call(0, 6).status().code(), FSCCL_ERR_AUTH);     // the node proves itself first
-  EXPECT_EQ(call(0, 5, 2).status().code(), FSCCL_ERR_AUTH);  // another rank was meant
-  // This client goes on nevertheless.
+  EXPECT_EQ(call(0, 5, 2).status().code(), FSCCL_ERR_AUTH);  // the caller wants rank 2
+  // This client ignores that the node's proof is wrong, and goes on.
   const Fd fd = knock();
   HandshakeClient client(credentials(6), Purpose::kLink, 0, 0, kRanks, Nonce{1});
   put(fd.get(), encode_frame(FrameType::kHello, client.hello()));
@@ -257,12 +258,13 @@ TEST_F(TcpNodeTest, ASecondLinkOfARankIsRefused) {
   EXPECT_TRUE(comes(1));
 }
 
-// A system may drop packets to one of its addresses, and a path may work in one direction only.
+// A call that is not answered must not keep the called rank from calling back. A system may drop
+// packets to one of its addresses, and a path may work in one direction only.
 TEST_F(TcpNodeTest, ACallThatNobodyAnswersKeepsNobodyOut) {
   const Fd silent = bound();
   ASSERT_EQ(listen(silent.get(), 0), 0);
   const SocketAddress address = local_address(silent.get());
-  // With one connection its queue is full, and the system drops what comes for it.
+  // One connection fills the queue of the socket, and the system drops all further ones.
   const Result<Fd> filler = connect_to(address, Deadline::in_ms(kLongMs));
   ASSERT_TRUE(filler.ok()) << filler.status().text();
   reach_others_at(port_of(address));
@@ -272,7 +274,8 @@ TEST_F(TcpNodeTest, ACallThatNobodyAnswersKeepsNobodyOut) {
   expect_message(link.value().get());
 }
 
-// Rank 2 answers a call of the node as far as a test wants it, and calls the node itself.
+// The test plays rank 2, which answers a call of the node up to some point, and calls the node
+// itself.
 class TcpCrossingTest : public TcpNodeTest {
  protected:
   void SetUp() override {
@@ -319,7 +322,7 @@ TEST_F(TcpNodeTest, WhatIsNoMessageEndsTheLink) {
   EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 sent what is no message"));
 }
 
-// The system gives no memory for these bytes, whatever a head announces.
+// The node ends the link when a head announces too many bytes, and takes no memory for them.
 TEST_F(TcpNodeTest, TooManyEarlyBytesEndTheLinkBeforeTheyCome) {
   Result<Fd> link = call();
   ASSERT_TRUE(link.ok());
@@ -378,8 +381,8 @@ TEST_F(TcpNodeTest, BytesOutsideTheRingEndTheChannel) {
   EXPECT_EQ(failure->code, FSCCL_ERR_PROTOCOL);
 }
 
-// The bytes of the message were wanted in the caller's memory, and half of them are there. No rank
-// may take it for whole.
+// The bytes of a message go to the caller's memory, and half of them are there when the channel
+// fails. The message must not count as received.
 TEST_F(TcpNodeTest, AMessageInWhoseMiddleTheChannelFailsNeverCounts) {
   Result<Fd> link = call();
   ASSERT_TRUE(link.ok());

@@ -15,7 +15,7 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr int kLongMs = 60'000;  // bytes that have not come by then never do
+constexpr int kLongMs = 60'000;  // tests fail if bytes take longer
 
 class OutboxTest : public testing::Test {
  protected:
@@ -32,7 +32,8 @@ class OutboxTest : public testing::Test {
     here_ = call.take();
     there_ = answer.take();
   }
-  // Sends bytes that nobody else has; afterwards the caller's memory is its own again.
+  // Sends different bytes each time. If no more messages follow at once, the test overwrites the
+  // memory, which must not change the bytes that are sent.
   void send(size_t bytes, bool more = false) {
     std::vector<std::byte> data(bytes);
     for (size_t i = 0; i < bytes; i++) data[i] = static_cast<std::byte>(i + sent_);
@@ -51,7 +52,7 @@ class OutboxTest : public testing::Test {
     for (auto& each : kept_) std::fill(each.begin(), each.end(), std::byte{0xee});
     kept_.clear();
   }
-  // As many bytes as were given, while what is left goes.
+  // Receives all bytes that were sent, and meanwhile lets the outbox send the rest.
   std::vector<std::byte> received() {
     std::vector<std::byte> got(meant_.size());
     for (size_t at = 0; at < got.size();) {
@@ -88,7 +89,7 @@ TEST_F(OutboxTest, WhatTheSocketDoesNotTakeGoesLater) {
   for (const size_t bytes : {100, 1000, 3000}) {
     meant_.clear();
     while (out_.empty()) send(bytes);
-    for (int i = 0; i < 10; i++) send(bytes);  // behind it
+    for (int i = 0; i < 10; i++) send(bytes);  // must go behind the bytes that wait
     EXPECT_EQ(received(), meant_) << bytes;
   }
 }

@@ -10,7 +10,7 @@
 namespace fsccl::ucx {
 namespace {
 
-// Says what becomes of messages with bytes on their way out.
+// The part of outgoing messages that a test changes.
 enum class Spoils { bytes, header };
 std::optional<Spoils> spoils;
 
@@ -74,8 +74,7 @@ TEST_F(UcxChecksumTest, LikewiseALine) {
               testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
 }
 
-// Without checksums nobody notices the change, which shows that the messages of these tests do
-// change.
+// Without checksums no rank notices the change. This shows that the tests do change messages.
 TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   spoils = Spoils::bytes;
   send(1, 0);
@@ -83,7 +82,8 @@ TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   EXPECT_EQ(mirror(0)[100], std::byte{0});
 }
 
-// A message of a rank that joined earlier waits until its channel can judge it.
+// A message of a rank that joined earlier waits until the receiver's channel is connected and can
+// check it.
 class UcxConnectTest : public UcxRanks {
  protected:
   static inline std::atomic<int> looks{0};

@@ -61,7 +61,7 @@ std::byte byte_of(int from, int to, size_t round, size_t at) {
 TEST_F(Exchanges, EveryPartArrivesWhereItBelongs) {
   for (const int ranks : {1, 2, 4})
     run_ranks(ranks, [ranks](int rank, Exchange& exchange) {
-      std::mt19937 alike(7);  // on all ranks
+      std::mt19937 alike(7);  // gives the same numbers on all ranks
       for (size_t round = 0; round < 12; round++) {
         std::vector<std::vector<std::byte>> sent, received;
         std::vector<Part> sends, receives;
@@ -104,8 +104,8 @@ TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   });
 }
 
-// A rank that has sent all of its parts may leave. They arrive, even if the others hear of its end
-// before they ask for them.
+// A rank that has sent all of its parts may leave. The parts arrive, even if the others learn of
+// its end before they receive them.
 TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
   std::vector<std::unique_ptr<Exchange>> all;
   std::vector<std::vector<uint8_t>> endpoints;
@@ -121,7 +121,7 @@ TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
     const auto self = static_cast<size_t>(rank);
     ASSERT_TRUE(all[self]->connect(endpoints).ok());
     std::byte own{1}, other{};
-    // each has a connection
+    // This exchange makes the connections.
     ASSERT_TRUE(all[self]->run({{1 - rank, &own, 1}}, {{1 - rank, &other, 1}}, patience()).ok());
     if (rank) return;
     ASSERT_TRUE(all[0]->run({{1, &word, 1}}, {}, patience()).ok());

@@ -49,9 +49,9 @@ class UcxRanks : public mirror::ChannelPair {
     other.join();
   }
   virtual void wrap(UcxLibrary&) {}
-  virtual void joined() {}  // and not yet connected
+  virtual void joined() {}  // called when the ranks have joined, and are not yet connected
 
-  int checksum_ = 0, ranks_ = 2;  // more: with the endpoint addresses of these two
+  int checksum_ = 0, ranks_ = 2;  // further ranks have the endpoint addresses of these two
   std::array<uint8_t, 32> key_{};
   std::array<std::unique_ptr<Node>, 2> nodes_;
 };

@@ -1,6 +1,6 @@
-// Puts and gets between the mirrors of two ranks: what goes that way and what does not, that
-// nothing outside the mirrors is touched whatever a peer says, and that memory is given up only
-// when nobody can reach it any more.
+// Tests puts and gets between the mirrors of two ranks: which bytes go that way and which do not,
+// that nothing outside the mirrors is touched whatever a peer sends, and that memory is given up
+// only when no peer can reach it any more.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -24,13 +24,13 @@ struct Count : std::atomic<int> {
   }
 };
 
-// The requests that all ranks here made of UCX, and what becomes of them.
+// The calls of UCX by all ranks in this process, and how the test changes them.
 struct Calls {
   Count puts, gets, maps, unmaps, keys_destroyed;
-  Count said[7];  // messages, by what they are
+  Count said[7];  // messages of each Act
   bool no_maps = false, no_keys = false;
-  bool spoil = false;          // bytes, on their way
-  std::optional<uint64_t> at;  // a wrong place for bytes that are announced
+  bool spoil = false;          // changes bytes on their way
+  std::optional<uint64_t> at;  // a wrong place that is announced for bytes
   bool hold_flushes = false;
   ucp_send_nbx_callback_t held = nullptr;
   void* held_user = nullptr;
@@ -38,10 +38,10 @@ struct Calls {
   std::vector<void*> held_sends;
 };
 Calls calls;
-std::atomic<bool> nothing_comes{false};  // to any rank here
+std::atomic<bool> nothing_comes{false};  // no rank of this process receives anything
 char held_send;
 
-// An endpoint that is closed, and the message that comes just then.
+// An endpoint that is being closed, and a message that comes just then.
 struct Closing {
   std::function<void()> begins;
   std::atomic<ucp_ep_h> endpoint{nullptr};
@@ -127,7 +127,7 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
     while (transfers() == 0) {
       send(next_, 0);
       receive(next_++);
-      move_on();  // these bytes may have been all that was awaited
+      move_on();  // keys may come after these bytes, for which receive() does not wait
     }
   }
   uint32_t next_ = 1;
@@ -135,7 +135,7 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
 
 TEST_P(UcxRemoteTest, BytesGoThatWayOnceTheKeysAreThere) {
   get_to_know();
-  EXPECT_GT(said(Act::message), 0);  // the first
+  EXPECT_GT(said(Act::message), 0);  // bytes went in messages before the keys were there
   const int before = transfers();
   for (int from : {0, 1})
     for (uint32_t i = 0; i < 9; i++) {
@@ -147,7 +147,7 @@ TEST_P(UcxRemoteTest, BytesGoThatWayOnceTheKeysAreThere) {
           << from << " " << i;
     }
   EXPECT_EQ(transfers() - before, 18);
-  EXPECT_EQ(calls.maps, 2);  // each rank's memory once
+  EXPECT_EQ(calls.maps, 2);  // each rank has registered its memory once
 }
 
 TEST_P(UcxRemoteTest, WhatIsWantedElsewhereIsInTheMirror) {
@@ -186,7 +186,7 @@ TEST_P(UcxRemoteTest, WithoutMemoryOrKeysTheyGoInMessages) {
       EXPECT_EQ(std::memcmp(mirror(0), sent_.data(), sent_.size()), 0);
     }
     EXPECT_EQ(transfers(), 0);
-    EXPECT_LE(said(Act::key), 2);  // nobody asks again and again
+    EXPECT_LE(said(Act::key), 2);  // ranks do not send keys again and again
     for (int rank : {0, 1}) {
       channels_[rank].reset();
       open(rank, 8);
@@ -201,7 +201,7 @@ TEST_P(UcxRemoteTest, MemoryStaysUntilItsKeysHaveComeBack) {
   channels_[1].reset();
   while (said(Act::returned) == 0) move_on();
   for (int i = 0; i < 100; i++) move_on();
-  // rank 0 could still write there, and rank 1 has its memory only to itself
+  // Rank 0 could still write to rank 1's memory, so rank 1 must keep it registered.
   EXPECT_EQ(calls.unmaps, 0);
   channels_[0].reset();
   while (calls.unmaps < 2) move_on();
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteChecksumTest, testing::ValuesIn(kWays), 
 
 class UcxPutTest : public UcxRemoteTest {};
 
-// The receiver hears of a put only when its bytes are there, and no rank's memory is freed before.
+// The receiver learns of a put only when its bytes are there, and no rank's memory is freed before.
 TEST_P(UcxPutTest, WhatIsUnderWayKeepsTheMemory) {
   get_to_know();
   calls.hold_flushes = true;
@@ -261,19 +261,19 @@ class UcxGetTest : public UcxRemoteTest {
   UcxGetTest() { ranks_ = 3; }
 };
 
-// An answer comes even if the receiver has left, so the sender keeps its memory no longer than
-// that.
+// An offer is answered even if the receiver has left, so the sender can free its memory then.
 TEST_P(UcxGetTest, AnOfferToWhoHasLeftIsAnswered) {
   get_to_know();
   const int before = said(Act::got);
-  nothing_comes = true;  // rank 0 would hear that the memory is gone, and offer nothing
+  nothing_comes = true;  // otherwise rank 0 would learn that the memory is gone, and not offer
   channels_[1].reset();
   send(next_, 0);
   nothing_comes = false;
   while (said(Act::got) == before) move_on();
 }
 
-// A rank that died leaves nothing behind that two messages to others would share.
+// An offer that could not be sent, because the peer has died, is given up exactly once. Otherwise
+// two later messages could share its entry.
 TEST_P(UcxGetTest, AnOfferThatDidNotLeaveIsOverOnce) {
   get_to_know();
   {
@@ -322,7 +322,7 @@ class UcxLeaveTest : public UcxRemoteTest {
       closing.take = param->cb;
       handler.cb = [](void* self, const void* header, auto... rest) {
         const ucs_status_t status = closing.take(self, header, rest...);
-        Act act;  // a header lies anywhere
+        Act act;  // is copied, because a header may be unaligned
         std::memcpy(&act, static_cast<const std::byte*>(header) + offsetof(Envelope, act),
                     sizeof act);
         if (closing.endpoint && (act == Act::offer || act == Act::key)) closing.over = true;
@@ -333,7 +333,8 @@ class UcxLeaveTest : public UcxRemoteTest {
   }
 };
 
-// Neither an offer nor a key that comes so late is answered: UCX may have taken the endpoint apart.
+// An offer or a key that comes while a rank leaves is not answered, because UCX may have destroyed
+// the endpoint.
 TEST_P(UcxLeaveTest, WhatComesWhileARankLeavesIsNotAnswered) {
   get_to_know();
   channels_[1].reset();

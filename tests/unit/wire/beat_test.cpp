@@ -1,4 +1,4 @@
-// Tests heartbeats as datagrams: a datagram without a valid proof says nothing.
+// Tests heartbeats as datagrams: a datagram without a valid proof does not count.
 #include "wire/beat.h"
 
 #include <gtest/gtest.h>
@@ -53,8 +53,8 @@ TEST(Beat, WithAnotherBitOrLengthProvesNothing) {
   }
 }
 
-// The datagram is of another secret, job, direction or receiver, or of the same ranks in the next
-// start.
+// The proof of a datagram is made with another secret, or for another job, direction or receiver,
+// or for the same ranks of the next start.
 TEST(Beat, OfAnotherPairOrJobProvesNothing) {
   const SecretKey others[] = {
       beat_key(SecretKey::derive("another", {}), kJob, kHere, kThere),

@@ -1,5 +1,5 @@
-// Codecs of frames and messages: what goes in comes out, and nothing that is cut, lengthened or
-// mutated gets past a bound.
+// Tests the encoding of frames and messages. They come back as they were, and no frame or message
+// that is cut, lengthened or mutated makes a decoder read or accept more than its bounds allow.
 #include "wire/frame.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(Frame, NoticesEachWrongBit) {
   const Bytes frame = encode_frame(FrameType::kMembers, payload);
   const auto good = [&](const Bytes& bytes) {
     const Result<FrameHeader> header = decode_header(bytes, 1000);
-    // other bytes would be taken for it
+    // With another length other bytes would be taken for the payload.
     if (!header.ok() || header.value().payload_bytes != payload.size()) return false;
     return check_payload(header.value(), ByteView(bytes).subspan(kFrameHeaderBytes)).ok();
   };
@@ -87,7 +87,7 @@ TEST(Frame, FailureFromOutsideIsMadeHarmless) {
   const Result<Failure> decoded =
       decode_failure(ByteWriter().put(int32_t{5}).put(int32_t{-9}).put_raw("a\n\x1b", 3).take());
   ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(decoded.value().code, FSCCL_ERR_PROTOCOL);  // a success is no failure
+  EXPECT_EQ(decoded.value().code, FSCCL_ERR_PROTOCOL);  // the message had a code of success
   EXPECT_EQ(decoded.value().rank, -1);
   EXPECT_EQ(decoded.value().text, "a??");
   EXPECT_FALSE(decode_failure(Bytes(8 + kMaxFailureTextBytes + 1)).ok());
@@ -134,7 +134,7 @@ TEST(Messages, Gather) {
   ASSERT_EQ(gather.value().contributions.size(), 2u);
   EXPECT_EQ(gather.value().contributions[1].data[1], 4);
   EXPECT_FALSE(decode_gather(bytes, 4).ok());  // rank 4 is outside
-  // A count and a size whose product overflows 64 bits.
+  // The product of the count and the size overflows 64 bits.
   EXPECT_FALSE(
       decode_gather(ByteWriter().put(uint64_t{1}).put(uint64_t{1} << 62).put(uint32_t{4}).take(),
                     kRanks)
@@ -198,7 +198,7 @@ TEST(Messages, NoLengthButTheRightOneIsTaken) {
     for (size_t bytes = 0; bytes < decoder.good.size(); ++bytes) {
       const std::string name = decoder.name;
       const bool whole_entries =
-          // a shorter list is one too
+          // A list that is cut between two entries is a shorter list, and valid.
           (name == "losses" && bytes % 5 == 0) || (name == "silent" && bytes % 10 == 0);
       EXPECT_EQ(decoder.decode(ByteView(decoder.good).first(bytes)), whole_entries)
           << decoder.name << " " << bytes;
@@ -209,7 +209,7 @@ TEST(Messages, NoLengthButTheRightOneIsTaken) {
   }
 }
 
-// Nothing may crash or reach outside; a sanitizer makes this test sharp.
+// No decoder may crash or read outside of its input. A sanitizer makes this test stricter.
 TEST(Messages, MutatedInputIsDecodedOrRefused) {
   std::mt19937 random(20240917);
   for (const Decoder& decoder : decoders()) {

@@ -1,5 +1,5 @@
-// Tests the handshake as two pure state machines: which peers are let in, which are not, and what
-// each side is told.
+// Tests the handshake as two pure state machines: which peers are accepted, which are refused, and
+// which errors each side gets.
 #include "wire/handshake.h"
 
 #include <gtest/gtest.h>
@@ -66,8 +66,8 @@ TEST(Handshake, ProofsCannotBeReflectedOrReplayed) {
   EXPECT_EQ(server.check(ByteView(challenge).last(kProofBytes)).code(), FSCCL_ERR_AUTH);
   const Bytes proof = client.answer(challenge).take();
   EXPECT_TRUE(server.check(proof).ok());
-  // The same Hello meets another nonce: the recorded proof is worthless, and so is the recorded
-  // challenge for another Hello.
+  // For the same Hello a later server has another nonce, so a recorded proof is refused. A recorded
+  // challenge is refused for another Hello.
   HandshakeServer later = server_of(secret("x"), 9);
   ASSERT_TRUE(later.challenge(client.hello()).ok());
   EXPECT_EQ(later.check(proof).code(), FSCCL_ERR_AUTH);
@@ -116,7 +116,7 @@ TEST(Handshake, VersionsAreComparedByBothAndNamed) {
   HandshakeServer server = server_of(secret("x"));
   const Bytes challenge = server.challenge(client.hello()).take();
   const Result<Bytes> proof = client.answer(challenge);
-  ASSERT_TRUE(proof.ok());  // authenticated first, so that a stranger's version fails nobody
+  ASSERT_TRUE(proof.ok());  // versions are compared later, so a stranger's version fails no job
   EXPECT_TRUE(server.check(proof.value()).ok());
   for (const Status& status : {client.compare_versions(), server.compare_versions()}) {
     EXPECT_EQ(status.code(), FSCCL_ERR_VERSION);
@@ -154,7 +154,7 @@ TEST(Handshake, ForgedProofsAreRefused) {
 }
 
 TEST(Authentication, HmacSha256KnownAnswer) {
-  // RFC 4231, test case 1, by way of derive(): HMAC-SHA256(key, data).
+  // This is test case 1 of RFC 4231 for HMAC-SHA256(key, data), computed with derive().
   const Bytes key(20, 0x0b);
   const SecretKey derived = SecretKey::derive("Hi There", key);
   const uint8_t expected[] = {0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf,

@@ -1,4 +1,4 @@
-// The ranks decide from what each of them told.
+// Tests the decision about collectives on GPUs, which every rank makes from the terms of all ranks.
 #include "comm/device/agreement.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ std::vector<DeviceTerms> ranks_with_nccl(size_t ranks) {
   return terms;
 }
 
-// The ranks are all on one machine.
+// Decides for ranks that are all on one host.
 Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms) {
   return fsccl::decide(terms, std::vector<uint64_t>(terms.size(), 7));
 }
@@ -51,7 +51,7 @@ TEST(DeviceAgreement, StagedAndWhy) {
   terms[1].version = 0;
   std::strcpy(terms[1].why, "NCCL is not installed");
   EXPECT_EQ(decide(terms).value().why, "rank 1: NCCL is not installed");
-  std::memset(terms[1].why, 'x', sizeof terms[1].why);  // a rank that does not end its text
+  std::memset(terms[1].why, 'x', sizeof terms[1].why);  // the text has no end
   EXPECT_FALSE(decide(terms).value().nccl);
 
   terms = ranks_with_nccl(2);
@@ -82,7 +82,7 @@ TEST(DeviceAgreement, OneGpuForTwoRanks) {
   EXPECT_TRUE(decide(terms).value().nccl);
   terms[1].nccl_host = terms[2].nccl_host = 0;
   for (DeviceTerms& one : terms) one.shares_gpus = 1;
-  EXPECT_FALSE(decide(terms).value().nccl);  // not with 2.28
+  EXPECT_FALSE(decide(terms).value().nccl);  // NCCL before 2.30 cannot share GPUs
   for (DeviceTerms& one : terms) one.version = 23006;
   EXPECT_TRUE(decide(terms).value().nccl);
 }
@@ -153,7 +153,7 @@ TEST(DeviceAgreement, UcxWhereAllHaveTheSameForGpus) {
   terms[1].version = 1 << 16 | 19;
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kUcx), "rank 1 has UCX 1.19, rank 0 1.18");
   terms[2].version = 0;
-  std::memset(terms[2].why, 'z', sizeof terms[2].why);  // a rank that does not end its text
+  std::memset(terms[2].why, 'z', sizeof terms[2].why);  // the text has no end
   terms[1].version = terms[0].version;
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kUcx),
             "rank 2: " + std::string(sizeof terms[2].why, 'z'));

@@ -1,5 +1,5 @@
-// Tests that a stream which is followed ends in time or somebody is told, and that the service
-// thread asks the driver nothing.
+// Tests the watch of streams: a watched stream ends before its deadline, or the watch reports that
+// it does not. The service thread makes no call of the driver for this.
 #include "comm/device/stream_watch.h"
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace {
 class Watches : public OnDevice {
  protected:
   void TearDown() override {
-    expect_what_is_left();  // memory of the host, and more where words may be written yet
+    expect_what_is_left();  // watches keep memory, to some of which streams may still write
     OnDevice::TearDown();
   }
   std::unique_ptr<StreamWatch> watch(int64_t timeout_ms) {
@@ -42,8 +42,8 @@ class Watches : public OnDevice {
   std::string said;
 };
 
-// A question to the driver may wait for a call of another thread. The service thread must not wait
-// so, because it enforces the deadline that would end both.
+// A call of the driver may wait for a call of another thread. The service thread must not wait like
+// that, because it enforces the deadline that would end both.
 TEST_F(Watches, TheServiceThreadAsksTheDriverNothing) {
   HostPage page;
   TestStream a;

@@ -1,5 +1,5 @@
-// Tests blocks of a pool on a GPU, on streams: which memory is taken again at once, what is waited
-// for, and when memory is asked for and given back.
+// Tests blocks of a pool on a GPU, on streams: which memory a stream can take again at once, which
+// work it waits for, and when the pool takes memory from the driver and gives it back.
 #include <memory>
 #include <random>
 
@@ -32,7 +32,7 @@ TEST_F(DeviceBlocksTest, FreedBytesAreTheirStreamsAtOnceAndAnothersWhenTheyAreOv
     give(rank, block, a);
     EXPECT_EQ(take(rank, kMb, a), block);
     give(rank, block, a);
-    const auto beside = take(rank, kMb, b);  // a block that is free without a wait
+    const auto beside = take(rank, kMb, b);  // gets a block for which b need not wait
     EXPECT_NE(beside, block);
     b.fill(beside, 1, kMb);
     b.finish();
@@ -45,8 +45,8 @@ TEST_F(DeviceBlocksTest, FreedBytesAreTheirStreamsAtOnceAndAnothersWhenTheyAreOv
   });
 }
 
-// 20 MiB exist, all of which the other stream has used, and the limit allows no more. So the stream
-// waits on the device for the other one.
+// The pool has 20 MiB, all of which another stream has used, and its limit allows no more. So the
+// stream waits on the device for the other stream.
 TEST_F(DeviceBlocksTest, WhatNothingElseFitsIsWaitedForOnTheDevice) {
   run_pools(
       1,
@@ -102,15 +102,15 @@ TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
   });
 }
 
-// A captured stream does not even take a block that was its own before: a graph waits for nothing
-// that came before it, and may run again at any time.
+// A stream that is captured does not even take a block that was its own before, because a graph
+// does not wait for earlier work, and may run again at any time.
 TEST_F(DeviceBlocksTest, AStreamThatIsCapturedTakesWhatNobodyUsesAndGivesNothingBack) {
   run_pools(1, [&](const PoolRank& rank) {
     HostPage page;
     TestStream a, captured;
     give(rank, take(rank, 20 * kMb, a), a);
     const auto kept = take(rank, kMb, captured), own = take(rank, kMb, captured);
-    a.finish();  // the pool sees that the stream is finished: it knows two streams by now
+    a.finish();  // the pool will notice this, because it knows two streams by now
     page.hold(captured, 0);
     give(rank, own, captured);
     cuda::CUdeviceptr of_graph = 0;
@@ -140,7 +140,7 @@ TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
       std::vector<cuda::CUdeviceptr> blocks;
       for (uint64_t i = 1; i <= 12; i++) blocks.push_back(take(rank, i * 300 * kKb, i % 3 ? a : b));
       for (uint64_t i = 1; i <= 12; i++) give(rank, blocks[i - 1], i % 3 ? a : b);
-      a.finish(), b.finish();  // streams that come late may take more memory, in any step
+      a.finish(), b.finish();  // if a stream is late, a step may need more memory
     }
     EXPECT_EQ(memory_calls(), before);
     EXPECT_EQ(rank.stats().growths, growths);
@@ -148,8 +148,8 @@ TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
   });
 }
 
-// No byte is written before the stream that had it last has finished with it, whatever the order of
-// the calls.
+// Whatever the order of calls, no stream writes to a byte before the stream that used it last is
+// done with it.
 TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
   run_pools(
       1,
@@ -178,7 +178,7 @@ TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
             if (random() % 8 == 0) {
               EXPECT_EQ(byte_at(block.at + random() % block.bytes, *block.stream, page),
                         block.value);
-            } else {  // read in the stream's own time, to a place of its own
+            } else {  // the stream reads it when it comes to it, and copies it to its own place
               block.stream->copy(page.room() + 8 + static_cast<size_t>(block.stream - streams),
                                  block.at + block.bytes - 1, 1);
             }

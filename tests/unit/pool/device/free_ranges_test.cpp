@@ -1,4 +1,4 @@
-// Compares the smallest range that fits with what a plain list of bytes says.
+// Compares the free ranges of a pool with a plain list of bytes.
 #include "pool/device/free_ranges.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(FreeRanges, TakesTheSmallestThatFitsAlignedTheLowestOfThose) {
   ranges.add(200, 264, 2);
   ranges.add(320, 384, 3);
   uint64_t bytes = 0;
-  EXPECT_EQ(ranges.find(64, 64, &bytes), 320u);  // 200 .. 264 is lost to alignment
+  EXPECT_EQ(ranges.find(64, 64, &bytes), 320u);  // aligned, 200 .. 264 has too few bytes
   EXPECT_EQ(bytes, 64u);
   EXPECT_EQ(ranges.find(60, 1, &bytes), 200u);
   EXPECT_EQ(ranges.find(65, 1, &bytes), 0u);
@@ -37,7 +37,7 @@ TEST(FreeRanges, NeighboursAreOneFreeSinceTheLater) {
 TEST(FreeRanges, AgreesWithBytesOneByOne) {
   std::mt19937 random(7);
   FreeRanges ranges;
-  std::vector<uint64_t> sequence(512, 0);  // 0: the byte is not in it
+  std::vector<uint64_t> sequence(512, 0);  // the sequence of each byte; 0: it is not free
   for (uint64_t step = 1; step < 20'000; step++) {
     const uint64_t begin = random() % 500, end = begin + 1 + random() % 12;
     if (random() % 2) {
@@ -50,7 +50,7 @@ TEST(FreeRanges, AgreesWithBytesOneByOne) {
       uint64_t latest = 0;
       for (uint64_t at = begin; at < end; at++)
         latest = std::max(latest, sequence[at]), sequence[at] = 0;
-      EXPECT_GE(ranges.remove(begin, end), latest);  // neighbours count as the later of them
+      EXPECT_GE(ranges.remove(begin, end), latest);  // joined ranges have the later sequence
     }
     uint64_t in = 0, held = 0;
     for (const uint64_t each : sequence) in += each != 0;

@@ -83,7 +83,7 @@ TEST(DeviceProcesses, MapEachOthersSlots) {
 TEST(DeviceProcesses, OneThatIsKilledIsNamedAndLeavesNothing) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("victim", rank, 2, job(rank, 2, 20471));
-  for (int rank = 0; rank < 2; rank++)  // both streams are behind the barrier
+  for (int rank = 0; rank < 2; rank++)  // both ranks have passed the barrier
     ASSERT_TRUE(processes.wait_for_output(rank, rank ? "ready" : "wrong: ", kLimitMs))
         << processes.report();
   processes.kill(1, SIGKILL);

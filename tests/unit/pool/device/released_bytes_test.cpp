@@ -1,5 +1,5 @@
-// Tests which bytes were given back behind which work: a stream that takes them waits for exactly
-// that work.
+// Tests the record of bytes that were given back, and of the work after which they are free. A
+// stream that takes such bytes waits for exactly that work.
 #include "pool/device/released_bytes.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(ReleasedBytes, NeedsOnlyWhatWasGivenBackThere) {
 TEST(ReleasedBytes, OneMarkAStreamAndOneWaitAWordTheLatest) {
   ReleasedBytes released;
   released.add(0, 10, {0, 7}, {wait_for(8, 0xfffffffe)});
-  released.add(10, 20, {0, 9}, {wait_for(8, 2)});  // the word has gone round since
+  released.add(10, 20, {0, 9}, {wait_for(8, 2)});  // the word has overflowed since the first wait
   released.add(20, 30, {0, 8}, {wait_for(8, 1)});
   const Needs all = needs(released, 0, 30);
   ASSERT_EQ(all.marks.size(), 1u);
@@ -87,7 +87,7 @@ TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
   EXPECT_TRUE(needs(released, 100, 200).marks.empty());
   EXPECT_EQ(needs(released, 0, 200).sequence(0), 7u);
   released.forget(0, 99);
-  EXPECT_EQ(needs(released, 0, 100).sequence(0), 7u);  // the last byte of that range is left
+  EXPECT_EQ(needs(released, 0, 100).sequence(0), 7u);  // byte 99 is still in the record
   released.forget(0, 100);
   EXPECT_EQ(released.ranges(), 0u);
 }

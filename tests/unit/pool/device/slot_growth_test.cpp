@@ -41,7 +41,7 @@ class SlotGrowth : public OnDevice {
   }
 };
 
-// Other memory occupies the device of one rank.
+// On one rank's device other memory leaves no space for more slots.
 TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
   NEEDS_STAND_IN();
   cuda::CUdeviceptr others = 0;
@@ -107,7 +107,7 @@ TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
         if (block) {
           EXPECT_GOOD(rank.pool.free(block, rank.stream));
         }
-        rank.expect_alike(rank.take(1, 6 * kMebibyte));  // the block's memory has gone back
+        rank.expect_alike(rank.take(1, 6 * kMebibyte));  // the block's memory was given back
         rank.give(1);
       },
       [](fsccl_pool_config_t& config, int) { config.limit_bytes = 32 * kMebibyte; });

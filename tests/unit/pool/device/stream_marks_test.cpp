@@ -1,5 +1,5 @@
-// Tests marks of streams: what waits for what, what is known to be over, and when events exist at
-// all.
+// Tests marks of streams: which work waits for which mark, which marks the pool knows to be over,
+// and when it makes events.
 #include "pool/device/stream_marks.h"
 
 #include "tests/conformance/capture.h"
@@ -27,7 +27,7 @@ TEST_F(Marks, AnotherStreamRunsBehindTheMark) {
   StreamMarks marks(gpu());
   const uint32_t first = marks.number(a).value();
   page.hold(a, 0);
-  const StreamMark early = marks.set(first).take();  // before there was another stream
+  const StreamMark early = marks.set(first).take();  // when there is no other stream
   const uint32_t second = marks.number(b).value();
   ASSERT_TRUE(marks.make_wait(second, early).ok());
   b.fill(page.room(), 7, 1);
@@ -53,8 +53,8 @@ TEST_F(Marks, WhatIsPutBehindAMarkIsNotWaitedFor) {
   page.word(0) = 1;
 }
 
-// A call of the driver takes longer than all the rest of a planned slot, so there are no more calls
-// than the order needs.
+// A call of the driver takes longer than everything else for a planned slot. So there are no more
+// calls than the order of the streams needs.
 TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
   NEEDS_STAND_IN();
   TestStream a, b;
@@ -136,9 +136,10 @@ TEST_F(Marks, EventsAreUsedAgainAndOfLongOpenMarksTheYoungestHaveOne) {
   const uint32_t first = marks.number(a).value(), second = marks.number(b).value();
   page.hold(a, 0);
   std::vector<StreamMark> set;
-  for (int i = 0; i < 200; i++) set.push_back(marks.set(first).take());  // as a GPU's queue holds
+  for (int i = 0; i < 200; i++) set.push_back(marks.set(first).take());  // fits a GPU's queue
   EXPECT_LE(marks.events(), StreamMarks::kMostEvents + 1);
-  // its event went to another mark: the next one's does
+  // The event of the first mark was reused for another one, so the wait is for the next mark that
+  // has an event.
   ASSERT_TRUE(marks.make_wait(second, set.front()).ok());
   b.fill(page.room(), 7, 1);
   EXPECT_FALSE(b.idle());
@@ -189,7 +190,7 @@ TEST_F(Marks, ThatHaveAnEventAreWaitedForWithoutTheContextAtTheEnd) {
     ASSERT_TRUE(marks.record(first).ok());
     page.word(0) = 1;
   }
-  const Capture capture(0, captured.get());  // meanwhile the context cannot be
+  const Capture capture(0, captured.get());  // meanwhile a thread cannot wait for the context
   EXPECT_TRUE(marks.finish(Deadline::never()).value());
 }
 

@@ -1,6 +1,6 @@
-// Tests a unit's gather and reduction by NCCL, each way: pieces of every rank arrive where they
-// belong and nothing else is touched; sums are in rank order and in fp32. Ranks are threads with a
-// GPU of the stand-in each.
+// Tests a unit's gather and reduction with NCCL, for each way in which they can use it. Pieces of
+// every rank arrive where they belong, and nothing else is touched. Sums are in rank order and in
+// fp32. Ranks are threads, each with a GPU of the stand-in.
 #include "unit/device/collective_mover.h"
 
 #include <gmock/gmock.h>
@@ -71,10 +71,10 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Slots of one rank, a stream, and what is in the slot as the host sees it.
+// The slots of one rank, and a stream. The host can read the slots.
 struct Slots {
   static constexpr uint64_t kBytes = 8u << 20, kOffset = 4096;
-  // The memory is like a pool's: one piece, or several if it has grown.
+  // Makes memory like a pool's, which has one piece, or several if it has grown.
   explicit Slots(int rank, std::vector<uint64_t> pieces = {kBytes})
       : device(*cuda::Device::open(rank).value()),
         arena(DeviceArena::reserve(device, kBytes).take()),
@@ -172,7 +172,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
     Slots slots(comm.rank());
     Result<std::unique_ptr<CollectiveMover>> made = make(comm, slots, {}, pieces);
     ASSERT_TRUE(made.ok()) << made.status().text();
-    const auto value = [](size_t i, uint64_t k, int q) {  // rounded as it is stored
+    const auto value = [](size_t i, uint64_t k, int q) {  // the value, rounded to the stored type
       unsigned char bytes[4] = {};
       uint32_t bits = 0;
       store(FSCCL_BFLOAT16, bytes, gradient(i, k, q));
@@ -183,7 +183,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
     };
     std::vector<CollectiveMover::Sum> sums;
     std::vector<float> wanted;
-    // The memory behind the slot is free.
+    // The results go into the memory behind the slot, which is unused.
     const cuda::CUdeviceptr results = slots.memory + (6u << 20);
     for (size_t i = 0; i < pieces.size(); i++) {
       for (uint64_t k = 0; k < pieces[i].count; k++)
@@ -248,12 +248,12 @@ TEST(Mover, CopyEnginesAreForWhoAsks) {
   });
 }
 
-// The gather never ends, and its stream waits for ever, but no thread does.
+// The gather never ends, so its stream waits for ever. No thread must wait with it.
 TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:hang:1"}, {"FSCCL_TIMEOUT_MS", "1000"}}, [] {
         run_ranks(2, [](Communicator& comm) {
-          Slots& slots = *new Slots(comm.rank());  // streams use them
+          Slots& slots = *new Slots(comm.rank());  // never freed, because the stream uses them
           auto made = make(comm, slots, flat(2), {});
           ASSERT_TRUE(made.ok()) << made.status().text();
           const Status status = made.value()->gather(0, slots.stream);
@@ -306,7 +306,7 @@ TEST(Mover, NoGatherLeavesTheWindow) {
     ASSERT_TRUE(made.ok()) << made.status().text();
     const uint64_t end = 2u << 20, bytes = pieces[0].bytes(), first = pieces[0].offset;
     ASSERT_LT(bytes, end);
-    // across the end, before and behind it
+    // The slots lie before the window's end and up to it, within it, and behind it.
     for (const uint64_t slot : {end - first - bytes, uint64_t{0}, end + 4096}) {
       for (const auto& piece : pieces) {
         const cuda::Current current(slots.device);
@@ -330,8 +330,8 @@ TEST(Mover, NoGatherLeavesTheWindow) {
   EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
 }
 
-// If the window is refused, on one rank or on all, only the window is lost, though NCCL keeps the
-// refusal as the communicator's error.
+// If NCCL refuses the window, on one rank or on all, gathers work without it, although NCCL keeps
+// the refusal as the communicator's error.
 void gathers_without(const char* ranks_refused) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", ranks_refused}, {"FSCCL_TIMEOUT_MS", "8000"}}, [] {
@@ -354,7 +354,7 @@ TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) {
   gathers_without("ncclCommWindowRegister:1:error:1");
 }
 
-// NCCL would accept the window, use it for nothing, and report that to nobody.
+// With these settings NCCL would accept the window but not use it, and would not say so.
 TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
   for (const char* const setting : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE"})
     stand_in_nccl::in_process({{setting, "0"}}, [setting] {
@@ -374,8 +374,9 @@ TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
     });
 }
 
-// The others' streams may wait for work that this rank has not put on its own stream. (By copy
-// engines they would for ever.)
+// If NCCL refuses the gather on one rank, the streams of other ranks may wait for work that this
+// rank has not put on its stream. So the others are told. (With copy engines their streams would
+// wait for ever.)
 TEST(Mover, ARefusedGatherIsToldToThePeers) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:error:1"},
@@ -387,8 +388,8 @@ TEST(Mover, ARefusedGatherIsToldToThePeers) {
           const auto made = make(comm, slots, flat(2), {});
           ASSERT_TRUE(made.ok()) << made.status().text();
           const Status first = made.value()->gather(0, slots.stream);
-          EXPECT_TRUE(comm.rank() == 0 || !first.ok());  // rank 0 may have heard of it already
-          slots.take();                                  // the watch has let it go
+          EXPECT_TRUE(comm.rank() == 0 || !first.ok());  // rank 0 may know of the failure already
+          slots.take();                                  // ends, because the watch ends the stream
           const Status again = made.value()->gather(0, slots.stream);
           EXPECT_THAT(again.text(), ::testing::HasSubstr("injected"));
         });

@@ -1,6 +1,6 @@
-// Tests that streams are given little to carry out plans of units: one launch, one signal, one wait
-// and one batch, whatever the number of parameters and peers. Carried out by all ranks together, it
-// leaves what the plan says.
+// Tests that a plan of a unit becomes little work on a stream: one launch, one signal, one wait and
+// one batch, whatever the number of parameters and peers. If all ranks carry this out, the result
+// is that of the plan.
 #include "unit/device/stream_plan.h"
 
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ size_t count_of(const StreamPlan& plan, Kind kind) {
   return count;
 }
 
-// Memory of all ranks; shards hold a byte for each (parameter, element) that occurs nowhere else
-// nearby.
+// The memory of all ranks. The bytes of shards depend on the parameter and the element, so that
+// neighbours differ.
 class Ranks {
  public:
   explicit Ranks(Case& unit) : unit_(unit), ranks_(unit.layout.ranks()) {
@@ -77,8 +77,8 @@ class Ranks {
     return all;
   }
 
-  // Runs all actions up to the first wait on all ranks, then the rest. A peer is read when it has
-  // signalled, and not before.
+  // Runs all actions up to the first wait on all ranks, and then the rest. Checks that a peer is
+  // read only after it has signalled.
   void run(const std::vector<StreamPlan>& plans) {
     std::vector<size_t> at(plans.size());
     std::vector<bool> signalled(plans.size());
@@ -215,7 +215,7 @@ Case two_parameters(fsccl_layout_t layout) {
 }
 
 TEST(StreamPlan, PiecesThatTouchAreOneCopy) {
-  // 32 and 16 elements: rank 0 has 24 of the first, rank 1 the rest of both
+  // The parameters have 32 and 16 elements. Rank 0 has 24 of the first, and rank 1 all others.
   Case flat = two_parameters(FSCCL_LAYOUT_FLAT);
   flat.shape.layout = &flat.layout;
   const StreamPlan plan = compiled(unshard_private(flat.shape, false), {4096, 8192});
@@ -228,7 +228,7 @@ TEST(StreamPlan, PiecesThatTouchAreOneCopy) {
 TEST(StreamPlan, SmallPiecesAreScatteredByAKernel) {
   Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);
   unit.shape.layout = &unit.layout;
-  // from the peer 16 and 8 elements: 48 bytes on average
+  // The peer's pieces have 16 and 8 elements, which are 48 bytes on average.
   const Plan plan = unshard_private(unit.shape, false);
   EXPECT_EQ(kinds(compiled(plan, {4096, 8192}, 48)).back(), Kind::copy);
   EXPECT_EQ(kinds(compiled(plan, {4096, 8192}, 49)).back(), Kind::scatter);
@@ -236,7 +236,7 @@ TEST(StreamPlan, SmallPiecesAreScatteredByAKernel) {
 }
 
 TEST(StreamPlan, OwnPiecesNeedAKernelWhereTheyAreSmallOrATypeDiffers) {
-  Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);  // own: 16 and 8 elements
+  Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);  // own pieces have 16 and 8 elements
   unit.shape.layout = &unit.layout;
   EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 48)).front(),
             Kind::place);
@@ -277,7 +277,7 @@ TEST(StreamPlan, RefusesStepsThatAreNoUnits) {
     plan.steps = {step};
     EXPECT_EQ(compile(plan, 1, {4096}, {}).status().code(), FSCCL_ERR_INTERNAL);
   }
-  step.kind = StepKind::copy;  // out of a peer's shard
+  step.kind = StepKind::copy;  // a copy out of a peer's shard
   step.src = {1, 1, 0};
   step.count = 1;
   plan.steps = {step};

@@ -1,4 +1,4 @@
-// A unit's program asks the driver for copies in batches of a bounded size, or one by one.
+// Tests that a unit's program gives copies to the driver in batches of bounded size, or one by one.
 #include "unit/device/stream_program.h"
 
 #include "tests/unit/pool/device/pool_ranks.h"
@@ -11,7 +11,7 @@ constexpr size_t kCopies = 1100;
 
 class Programs : public OnDevice {
  protected:
-  // Copies from the first half of a slot to the other, piece by piece.
+  // Copies the first half of a slot to the second, piece by piece, and checks the driver's calls.
   void copy(uint64_t batches, uint64_t single) {
     NEEDS_STAND_IN();
     if (const auto kernels = cuda::DeviceKernels::of(gpu()); !kernels.ok())
@@ -44,7 +44,7 @@ class Programs : public OnDevice {
         EXPECT_EQ(byte_at(rank.slot(offset) + kProgramMb + at, rank.stream, page), 7);
       rank.give(1);
     });
-    expect_what_is_left();  // tables, and memory of the host, are kept
+    expect_what_is_left();  // tables and host memory are kept for later programs
   }
 };
 
