@@ -1,8 +1,8 @@
-// Calls of the public header in any order, with arguments that are right, wrong, of another kind,
-// or of objects that are gone: each returns a status that says something, none crashes or hangs,
-// and in the end everything can be given back. One rank; what takes memory or time is bounded by
-// the arguments. Pointers and sizes of buffers are the caller's to get right and are never wrong
-// here.
+// Fuzzes calls of the public header, by one rank, in any order, with arguments that are right or
+// wrong, and with handles of another kind or of destroyed objects. Each call returns a status, with
+// a text if it is an error. None crashes or hangs, and in the end everything can be given back.
+// Arguments bound the memory and time of calls. Pointers and sizes of buffers are always right,
+// because the library cannot check them.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <fsccl/redistribute.h>
@@ -42,7 +42,7 @@ class Input {
   size_t left_;
 };
 
-// Handles of one kind, which stay here when they are gone.
+// Handles of one kind. Handles of destroyed objects stay in the table.
 template <class Handle, size_t Places>
 struct Handles {
   std::array<Handle, Places> all{};
@@ -89,7 +89,7 @@ class Program {
   void make_comm() {
     fsccl_comm_t& place = comms_.place(input_);
     if (alive(place)) return;
-    // The object could not be made, or has not been made yet.
+    // The communicator failed to be created, or is still being created.
     if (place) expect_sense(fsccl_comm_destroy(std::exchange(place, nullptr)));
     fsccl_unique_id_t id{};
     expect_sense(fsccl_unique_id_create(&id));
@@ -199,7 +199,7 @@ class Program {
     }
   }
 
-  // A parameter and what belongs to it, at most 2 KiB of 15 x 15 elements.
+  // Redistributes a parameter of at most 15 x 15 elements, with buffers of at most 2 KiB.
   void deal_out() {
     fsccl_param_t param = FSCCL_PARAM_INIT;
     param.dims = input_.number(2);
@@ -439,8 +439,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   return 0;
 }
 
-// A communicator, a pool and a unit with right arguments, and then calls on them: the numbers are
-// places in the tables above.
+// The seeds make a communicator, a pool and a unit with right arguments, and then calls on them.
+// The numbers are places in the tables above.
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
   const std::string comm(12, '\0'), pool = std::string(1, '\1') + std::string(10, '\0');

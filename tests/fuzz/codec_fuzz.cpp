@@ -1,8 +1,8 @@
-// The bytes that a codec is given from another host. A block of the delta codec that is not good
-// changes nothing but the words it was to make; a good block gives words whose sum is the block's,
-// and the block that an encoder makes of these words is good again. Chunks of block codecs get a
-// right sum, so that the decoder reads the bytes behind it: elements of any bits are made of them,
-// and nothing beyond them is read or written.
+// Fuzzes the bytes that a codec gets from another host. Decoding a bad block of the delta codec
+// changes nothing but the words that it should make. A good block gives words whose checksum is the
+// block's, and encoding these words gives a good block again. Chunks of block codecs get a right
+// checksum, so that the decoder reads the bytes behind it. It may make elements with any bits of
+// them, but must not read or write beyond them.
 #include "codec/delta.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// Files that people hand over, or that lie in a folder of theirs: topologies, tuning files, races
-// of kernels, traces of memory, and the bytes of a unique id. The first byte chooses the kind
-// of file. trace_fuzz.cpp has the files that fsccl-trace reads.
+// Fuzzes files that users write or exchange: topologies, tuning files, races of kernels, traces of
+// memory, and the bytes of a unique id. The first byte chooses the kind of file. trace_fuzz.cpp has
+// the files that fsccl-trace reads.
 #include <algorithm>
 #include <cstring>
 
@@ -27,7 +27,8 @@ void read_machine(const std::string& text) {
   if (machine.ok()) read_topology(topo::parse_json(topo::to_json(machine.value()), "fuzzed"));
 }
 
-// A text that is read chooses kernels that run here, and is written as it was read.
+// Reads a file of races. If it is valid, it chooses only kernels that run on this machine, and what
+// is written from it can be read again.
 void read_races(const std::string& text) {
   const Result<RaceRecord> record = parse_races(text, "fuzzed");
   if (!record.ok()) return;

@@ -1,7 +1,7 @@
-// Messages between ranks of a job on different hosts, whatever transport brings them
-// (transports/mirror): for channels that are open, closed, of other ranks or not there yet, in any
-// order, with any header, whole or in place. Bytes land in the mirror of the sender's ring or at
-// their expected place, and nowhere else.
+// Fuzzes messages between ranks on different hosts, as any transport may deliver them
+// (transports/mirror). They are for channels that are open, closed, of other ranks or not open yet,
+// in any order, with any header, whole or in place. Their bytes are written to the mirror of the
+// sender's ring or to their expected place, and nowhere else.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -18,7 +18,7 @@ using Channel = fsccl::mirror::Channel;
 
 constexpr int kRanks = 3, kOwn = 1;
 constexpr size_t kExpectedBytes = 96, kMostBytes = 8192;
-// 7: open; 8: is opened and closed on the way; 9, 10: never
+// Channel 7 is open, and 8 is opened and closed by actions of the input. 9 and 10 are never open.
 constexpr uint64_t kMeetings[] = {7, 8, 9, 10};
 constexpr std::byte kGuard{0x5a};
 
@@ -38,7 +38,7 @@ class Input {
   size_t left_;
 };
 
-// A node over no network: it counts what is sent, and nobody answers.
+// A node without a network. It counts the messages that are sent, and nothing answers them.
 class Nowhere final : public StillNode {
  public:
   explicit Nowhere(const fsccl_transport_job_t& job) : StillNode("fuzzed", job) {}
@@ -85,7 +85,7 @@ class World {
     for (const auto& place : places_)
       // Not a byte beyond the expected ones has changed.
       FUZZ_REQUIRE(place.front() == kGuard && place.back() == kGuard);
-    // The sizes are those of this rank's own ring, which nobody mirrors here.
+    // The sizes are those of this rank's own ring, to which no message may write.
     size_t ring = 0, slot = 0;
     const std::byte* const own = first_->slots(kOwn, &ring, &slot);
     FUZZ_REQUIRE(std::all_of(own, own + ring, [](std::byte byte) { return byte == std::byte{0}; }));
@@ -152,7 +152,7 @@ class World {
                           : size % 4 ? kExpectedBytes
                                      : size * 32u;
     const int from = odd & 4 ? 0 : 2;
-    if (node_.gone(from)) return;  // nothing more comes from it
+    if (node_.gone(from)) return;  // a transport delivers nothing from a rank that is gone
     if (input.byte() % 2)
       node_.in_place(from, header, bytes.data(), length);
     else
@@ -178,8 +178,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 }
 
 std::vector<std::string> fuzz_seeds() {
-  // Actions by their bytes: which channel and which action; of a message then what is odd, kind,
-  // at, sent, tick, size, how.
+  // These are the bytes of actions. The first two choose the channel and the action. In a message
+  // these follow: what is odd, kind, at, sent, tick, size, how.
   using Text = std::string;
   const Text expect{0, 0, 5, 1}, open{0, 1}, look{0, 2, 4}, lose{0, 3, 0};
   const Text in_place{0, 4, 0, 1, 1, 1, 5, 1, 1}, other_place{0, 4, 0, 1, 2, 1, 5, 1, 1},

@@ -1,5 +1,6 @@
-// Tables of functions of transports that are plug-ins (fsccl/transport.h): sizes, versions and
-// names, and missing functions. An accepted table has every function that the engine calls.
+// Fuzzes the tables of functions of plug-in transports (fsccl/transport.h), with any size, version
+// and name, and with missing functions. A table that is accepted has every function that the engine
+// calls.
 #include "transports/plugin.h"
 
 #include <cstddef>
@@ -14,9 +15,9 @@ namespace {
 
 constexpr size_t kHead = offsetof(fsccl_transport_ops_t, available);  // size, version and name
 constexpr size_t kPointer = sizeof(void*);
-constexpr size_t kNameBytes = 16;  // that may be looked at: the longest name, and its end
+constexpr size_t kNameBytes = 16;  // the longest name, with its end
 
-void called() { abort(); }  // nobody calls a function of a table that is only looked at
+void called() { abort(); }  // the library only checks the table, and must call no function
 
 bool is(const fsccl_transport_ops_t& ops, size_t offset) {
   void* function;
@@ -39,12 +40,12 @@ void expect_whole(const fsccl_transport_ops_t& ops, size_t given) {
 
 }  // namespace
 
-// Two bytes are its size, one is its version (77 is the right one), 16 the name, and one for each
-// function whether it is there.
+// In an input two bytes are the table's size, one is its version (77 is the right one), 16 are the
+// name, and one for each function says whether the table has it.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes < 3 + kNameBytes) return 0;
   const size_t size = data[0] | size_t{data[1]} << 8;
-  // The memory has no more bytes than that, so that a sanitizer sees a read beyond it.
+  // The memory has exactly the table's size, so that a sanitizer sees a read beyond it.
   const size_t room = size < sizeof size ? sizeof size : size;
   const std::unique_ptr<void, decltype(&free)> memory(malloc(room), free);
   auto* const table = static_cast<unsigned char*>(memory.get());

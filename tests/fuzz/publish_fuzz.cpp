@@ -1,7 +1,7 @@
-// The messages between a subscriber and a publishing rank. The first byte chooses: a message or the
-// catalog, which come back byte for byte where they are accepted; or all bytes that a rank sends
-// over a connection, frames and the bytes behind them, from which a subscriber never gets a version
-// whose sums are wrong; or the bytes that a subscriber sends, which a rank only answers.
+// Fuzzes the messages between a subscriber and a publishing rank. The first byte chooses one of
+// these: a message or the catalog, which come back byte for byte if they are accepted; all bytes
+// that a rank sends over a connection, from which a subscriber never gets a version whose checksums
+// are wrong; or the bytes that a subscriber sends, which a rank answers or refuses.
 #include <sys/socket.h>
 
 #include <algorithm>

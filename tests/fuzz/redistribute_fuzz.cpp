@@ -1,7 +1,7 @@
-// The claims and terms that ranks tell each other before state is dealt out anew
+// Fuzzes the claims and terms that ranks exchange before they redistribute state
 // (fsccl_redistribute). Whatever other ranks claim, this rank refuses it, or knows for each pair of
-// ranks which bytes of one rank's pieces go to which place in the other rank's pieces, and none lie
-// beyond these pieces; and the number of rounds is limited.
+// ranks which bytes of one rank's pieces go to which place in the other rank's pieces. No byte lies
+// beyond these pieces, and the number of rounds is limited.
 #include <algorithm>
 #include <cstring>
 
@@ -61,7 +61,7 @@ void check_flows(const Redistribution& plan) {
 void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_t bytes) {
   const RedistributionRequest request = request_of(from, to);
   Redistribution plan = plan_of(request);
-  // Each claim is of this rank's kind, except where the input says other things.
+  // All claims are like this rank's, except for the fields that the input changes.
   std::vector<RedistributionClaim> claims(
       std::clamp<size_t>(bytes / sizeof(RedistributionClaim), 1, kMostRanks));
   std::memcpy(claims.data(), data, std::min(bytes, claims.size() * sizeof(RedistributionClaim)));

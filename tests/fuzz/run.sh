@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Lets libFuzzer, with the address and undefined-behaviour sanitizers, at every target.
+# Runs libFuzzer on every target, with the address and undefined-behaviour sanitizers.
 # usage: tests/fuzz/run.sh [SECONDS each [TARGET ...]]
-# It begins with each target's seeds. New inputs stay in build-fuzz/corpus; an input that breaks
-# something is named at the end, and belongs into a seed.
+# Each target begins with its seeds. New inputs stay in build-fuzz/corpus. Inputs that break
+# something are named at the end, and should become seeds.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/setup.sh"
@@ -11,7 +11,7 @@ targets=("${@:2}")
 [ $# -gt 1 ] || targets=(wire tcp mirror plugin settings files trace codec redistribute tables calls)
 folder=$root/build-fuzz
 prepare_machine
-# With their run-time libraries, which are packages of their own.
+# The run-time libraries of the sanitizers are packages of their own.
 echo 'int main() {}' | clang++ -fsanitize=address -x c++ - -o /dev/null 2>/dev/null ||
   install_packages clang libclang-rt-dev
 if [ ! -f "$folder/build.ninja" ]; then

@@ -1,5 +1,5 @@
-// Texts from the environment and from files of settings: configuration, rules of plans, kernels,
-// a launcher's lists of hosts. The first byte chooses.
+// Fuzzes texts from the environment and from files of settings: configuration, rules of plans,
+// kernels, and a launcher's lists of hosts. The first byte chooses the kind.
 #include "base/config_file.h"
 #include "base/config_store.h"
 #include "base/config_value.h"

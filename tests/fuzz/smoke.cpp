@@ -1,6 +1,6 @@
-// A main for fuzz targets without libFuzzer. usage: PROGRAM RUNS [FILE...]: runs the seeds, the
-// files, and RUNS mutations of them, the same in every run. --seeds FOLDER: writes the seeds there,
-// for libFuzzer to begin with.
+// A main for fuzz targets without libFuzzer. `PROGRAM RUNS [FILE...]` runs the seeds, the files,
+// and RUNS mutations of them, which are the same in every run. `PROGRAM --seeds FOLDER` writes the
+// seeds to the folder, for libFuzzer to begin with.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -25,7 +25,7 @@ void run(const std::string& input) {
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }
 
-// Makes one change of the kinds that libFuzzer makes.
+// Makes one random change, of a kind that libFuzzer makes, too.
 void mutate(std::string* text, const std::vector<std::string>& seeds, Random& random) {
   using namespace std::string_view_literals;
   static constexpr std::string_view kWords[] = {

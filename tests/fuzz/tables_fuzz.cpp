@@ -1,6 +1,6 @@
-// Tables of functions that a program brings as its source of memory (fsccl/allocator.h): sizes,
-// versions and functions that are missing or wrong, and functions that answer what they must not. A
-// table is refused or its answers are; what was taken is given back.
+// Fuzzes the tables of functions by which a program is a source of memory (fsccl/allocator.h):
+// wrong sizes and versions, missing functions, and functions with forbidden answers. The library
+// refuses the table or the answers, and gives back all memory that it has taken.
 #include <fsccl/allocator.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ class Source {
   fsccl_status_t give(size_t bytes, size_t alignment, void** pointer) {
     FUZZ_REQUIRE(bytes > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0);
     const uint8_t answer = byte();
-    if (answer == 1) return FSCCL_OK;  // and nothing given
+    if (answer == 1) return FSCCL_OK;  // success without a block
     if (answer == 2) return static_cast<fsccl_status_t>(int8_t(byte()));
     // The block reaches beyond the end of all memory.
     if (answer == 3) return *pointer = reinterpret_cast<void*>(UINTPTR_MAX - 63), FSCCL_OK;
@@ -75,7 +75,7 @@ class Source {
       case 1:
         return FSCCL_OK;  // no descriptor
       case 2:
-        *offset = 17;  // within a page
+        *offset = 17;  // not at the beginning of a page
         break;
       case 3:
         *offset = 1u << 30;  // beyond the file
@@ -83,7 +83,7 @@ class Source {
       case 4:
         *offset = ~uint64_t{0} - 4095;
         break;
-      case 5:  // another file, and a smaller one
+      case 5:  // a descriptor of another file, which is too small
         *fd = memfd_create("other", MFD_CLOEXEC);
         return ftruncate(*fd, 4096) == 0 ? FSCCL_OK : FSCCL_ERR_SYSTEM;
       case 6:
@@ -217,7 +217,7 @@ std::vector<std::string> fuzz_seeds() {
   for (char odd = 0; odd < 112; odd = static_cast<char>(odd + (odd % 16 == 3 ? 13 : 1)))
     for (char way = 0; way < 4; way++)
       seeds.push_back(std::string{odd, way, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
-  seeds.push_back({0x13, offsetof(fsccl_allocator_t, share) + 2, 0, 0});  // ends in a pointer
+  seeds.push_back({0x13, offsetof(fsccl_allocator_t, share) + 2, 0, 0});  // ends within a pointer
   for (char answer = 1; answer < 8; answer++) {
     seeds.push_back(std::string{3, 0, answer, answer, 0, 0, 0, 0});
     seeds.push_back(std::string{3, 0, 0, answer, answer, 0, 0, 0});

@@ -1,6 +1,6 @@
-// The bytes that come over a socket of transports/tcp, in pieces of any size: a valid message is
-// written to its own place alone, every byte once and in order. Also endpoint addresses, and both
-// sides of the handshake: nobody passes without the key.
+// Fuzzes the bytes that come over a socket of transports/tcp, in pieces of any size. A valid
+// message is written to its own place only, every byte once and in order. The target also fuzzes
+// endpoint addresses, and both sides of the handshake, which no peer passes without the key.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using namespace fsccl;
 using namespace fsccl::tcp;
 
-constexpr size_t kMost = 1u << 20;  // more is passed over
+constexpr size_t kMost = 1u << 20;  // the reader skips larger messages
 
 class Reader final : public Inbox::Reader {
  public:
@@ -92,7 +92,7 @@ bool talk(Side& side, Fd peer, ByteView bytes, size_t first) {
 }
 
 void greet(ByteView bytes, bool visitor, size_t first) {
-  constexpr size_t kMostTalk = 4096;  // a socket holds it
+  constexpr size_t kMostTalk = 4096;  // a socket takes as many bytes at once
   int ends[2];
   FUZZ_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
   Fd own(ends[0]), peer(ends[1]);
@@ -163,7 +163,7 @@ std::vector<std::string> fuzz_seeds() {
     add(checksum, stream);
   }
   add(2, encode(Endpoint{4000, std::vector<IpAddress>(3)}));
-  // The handshake is a right one but for the key, with the messages of each side.
+  // These are the messages of each side of a handshake in which only the key is wrong.
   HandshakeClient client(credentials(), Purpose::kLink, 0, 1, 3, Nonce{2});
   HandshakeServer server(credentials(), 0, 0, Nonce{1});
   Bytes talk = encode_frame(FrameType::kHello, client.hello());

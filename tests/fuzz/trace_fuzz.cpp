@@ -1,9 +1,9 @@
-// The inputs of fsccl-trace: recordings of the ranks of a job, of which it makes a verdict, a
-// timeline and a page; and snapshots of the memory of a pool. Whatever the files hold, they are
-// refused with a reason, or read. The first byte chooses.
+// Fuzzes the files that fsccl-trace reads: recordings of the ranks of a job, from which it makes a
+// verdict, a timeline and a page, and snapshots of the memory of a pool. Whatever a file contains,
+// it is read, or refused with a reason. The first byte chooses the kind.
 //
-// Files of recordings are mostly empty: an input has for each the header, the first entries of the
-// table of communicators and the records, end to end, and is dealt out to as many files of equal
+// Files of recordings are mostly empty. So an input has only their header, the first entries of the
+// table of communicators, and the records, end to end. It is divided into as many files of equal
 // size as its second byte says.
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ using namespace fsccl;
 
 constexpr uint32_t kRecords = 64;
 constexpr size_t kEntries = 3, kMostFiles = 3;
-// bytes of an entry; its texts end there
+// The bytes of an entry that an input has. The texts of the entry end there.
 constexpr size_t kEntryBytes = offsetof(recording::Communicator, name) + 8;
 
 class Folder {

@@ -1,6 +1,6 @@
-// Everything that comes over a control connection: what a decoder accepts it gives back byte for
-// byte, and a handshake never accepts a proof that was not made with its key. The first byte
-// chooses the decoder.
+// Fuzzes everything that comes over a control connection. If a decoder accepts a message, encoding
+// the result gives the same bytes. A handshake never accepts a proof that was not made with its
+// key. The first byte chooses the decoder.
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +16,8 @@ using namespace fsccl;
 
 constexpr int32_t kRanks = 5;
 
-// Encodings have no padding and one form only.
+// Checks that encoding the result gives the same bytes, as encodings have no padding and one form
+// only.
 template <class T>
 void same_again(const Result<T>& decoded, ByteView payload) {
   if (!decoded.ok()) return;
@@ -43,7 +44,7 @@ void talk_to_client(ByteView payload) {
   FUZZ_REQUIRE(!client.answer(payload).ok());
 }
 
-// Nobody has the key, so nothing opens.
+// Checks that the input is no valid heartbeat, because it was not made with the key.
 void open_nothing(ByteView payload) {
   const int32_t rank = claimed_rank(payload);
   FUZZ_REQUIRE(rank >= -1);
