@@ -111,7 +111,7 @@ struct Range {
   }
 };
 
-// libfsccl, and the one through which it allocates and starts threads
+// libfsccl, and libstdc++, through which it allocates memory and starts threads.
 Range library, standard_library;
 
 std::atomic<bool> armed{false};
@@ -137,8 +137,8 @@ int note_library(dl_phdr_info* info, size_t, void*) {
   return 0;
 }
 
-// The stack is searched for what may be return addresses into the library: enough to find the place
-// with addr2line.
+// Searches the stack for words that may be return addresses into the library. That is enough to
+// find the place with addr2line.
 void note_place() {
   const auto* at = static_cast<const uintptr_t*>(__builtin_frame_address(0));
   for (size_t i = 0; i < 400 && place->depth < std::size(place->offsets); i++)
@@ -153,7 +153,7 @@ bool count(int kind, const void* caller) {
   if (kind != failing_kind || failing == 0 || number < failing ||
       (number > failing && !all_further))
     return false;
-  // A caller that tries again succeeds.
+  // If the fault is harmless, every other call succeeds, so a caller that tries again goes on.
   if (kFaultKinds[kind].harmless && (number - failing) % 2) return false;
   if (!happened.exchange(true)) note_place();
   return true;

@@ -29,8 +29,8 @@ const char* name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-// Returns true if the call succeeded. An error ends the communicator, because nothing else would
-// tell the other rank.
+// Returns true if the call succeeded. If it failed, this function aborts the communicator, because
+// the other rank would not learn of the error otherwise.
 bool Scenario::note(const char* call, fsccl_status_t status) {
   if (status >= 0) return true;
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
@@ -172,7 +172,7 @@ void Scenario::shrink() {
     return;
   int size = 0;
   if (!note("comm_size", fsccl_comm_size(left_, &size)) || size < kRanks) return;
-  // Only this rank's own success so far can tell the other rank whether both have a unit.
+  // The ranks exchange whether they have been successful so far, to know whether both have a unit.
   float mine = outcome_.status == FSCCL_OK && unit_ ? 1 : 0, both = 0;
   if (note("all_reduce of the survivors",
            fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&

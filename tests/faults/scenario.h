@@ -1,7 +1,7 @@
-// A program of two ranks, in phases in which calls of the system may fail: it joins, works, goes on
-// with a new communicator after the first was aborted, and gives everything back. A rank that meets
-// an error does what the header says: it ends the communicator if others may wait for it, and
-// destroys its objects.
+// A program of two ranks, in phases in which calls of the system may fail. The ranks join, work, go
+// on with a new communicator after the first was aborted, and give everything back. A rank that
+// gets an error does what the header says: it aborts the communicator if others may wait for the
+// rank, and destroys its objects.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -14,7 +14,7 @@ constexpr int kRanks = 2;
 enum class Phase { join, work, shrink, destroy, count };
 const char* name_of(Phase phase);
 
-// The first error of a rank, and where.
+// The first error of a rank, and the call that returned it.
 struct Outcome {
   fsccl_status_t status = FSCCL_OK;
   const char* call = "";
@@ -23,7 +23,8 @@ struct Outcome {
 
 class Scenario {
  public:
-  // `read_id` and `write_id`: ends of a pipe from rank 0 to rank 1. Closes them.
+  // `read_id` and `write_id` are the ends of a pipe for the unique id, which rank 0 sends to
+  // rank 1. The object closes them.
   Scenario(int rank, int read_id, int write_id)
       : rank_(rank), read_id_(read_id), write_id_(write_id) {}
 

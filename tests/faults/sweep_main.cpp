@@ -1,18 +1,17 @@
 // Makes the n-th call of malloc, or of one kind of system call, fail, while two ranks join, work,
-// shrink and give everything back: in either rank, that call alone or it and all that follow, for
-// every n. In each case,
-// for every n. However it goes,
-//   - nobody crashes, and everybody is done before a deadline;
-//   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that
-//     the library is at fault);
-//   - everything can be given back, and the same processes then do all of it once more without a
-//     fault;
-//   - after that there are no more descriptors, threads and blocks of memory than without the
+// shrink and give everything back. It does so for every n, in either rank, and fails that call
+// alone, or it and all that follow. In each case:
+//   - No rank crashes, and both ranks are done before a deadline.
+//   - Each rank ends with FSCCL_OK and right results, or with an error that has a text and does not
+//     blame the library.
+//   - Everything can be given back, and the same processes then do all of it once more without a
+//     fault.
+//   - After that there are no more descriptors, threads and blocks of memory than without the
 //     fault.
 // usage: PROGRAM all | sample [PHASE [KIND [FIRST LAST]]], or PROGRAM one PHASE KIND NUMBER
-// once|persistent RANK. Exit status 0: no failure. With FIRST and LAST only the calls of these
-// numbers fail: a long sweep in pieces, each of which says when there are more. FSCCL_TRANSPORT
-// says over what; else over shared memory.
+// once|persistent RANK. The exit status is 0 if all is right. With FIRST and LAST only the calls
+// with these numbers fail, so that a long sweep can run in pieces. A piece reports if there are
+// more calls. FSCCL_TRANSPORT names the transport, which is shared memory if it is not set.
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -41,19 +40,19 @@ constexpr const char* kTimeoutMs = "3000";
 // After a failure rank 0 listens at the rendezvous for this long, which is the timeout
 // (kTimeoutMs), so that a rank that comes late is told of the failure.
 constexpr int kLingerMs = 3000;
-// A run takes 20 ms, or the timeout if the fault is one of which a rank cannot tell the other. A
-// run that takes longer than this deadline hangs.
+// A run takes 20 ms, or the timeout if the fault keeps the rank from reporting it to the other
+// rank. A run that takes longer than this deadline counts as hung.
 constexpr int kDeadlineMs = 30'000;
-// The library's own thread gives back what calls leave to it within this time.
+// Within this time the library's own thread gives back what calls have left to it.
 constexpr int kLeftMs = kLingerMs + 2000;
-// The text of an error, or a cache that grew, may take so many blocks. A leak would come with each
-// fault.
+// The text of an error, or a cache that grew, may take this many blocks. A leak would add blocks
+// with each fault.
 constexpr int64_t kSpareBlocks = 24;
 
 struct Fault {
   Phase phase = Phase::join;
   int kind = 0;
-  uint64_t number = 0;  // 0: none
+  uint64_t number = 0;  // 0: no fault
   bool persistent = false;
   int rank = 0;
 };
@@ -68,7 +67,7 @@ struct Wanted {
 
 // The report of a rank for the parent, in memory that they share.
 struct Report {
-  bool over = false;  // it has come to its end
+  bool over = false;  // the rank has come to the end of its program
   bool happened = false;
   uint64_t calls[kMostFaultKinds] = {};
   Outcome faulty, clean;  // outcomes of the run with the fault, and of the run after it
@@ -149,7 +148,8 @@ void meet(int rank, const int (&meeting)[2][2]) {
   (void)!read(meeting[rank][0], &byte, 1);
 }
 
-// `normal` is what was left without a fault, and zeroes in the run that measures it.
+// Runs a rank with the fault, and then without it. `normal` has the descriptors, threads and blocks
+// that were left in a run without a fault, and zeroes in that run itself.
 void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&meeting)[2][2],
               const Report& normal, Report* report) {
   const auto armed = [&](Phase phase, auto&& act) {
@@ -218,8 +218,8 @@ class Sweep {
     return calls_;
   }
 
-  // Tries every n, or in a sample three, once in rank 0 and persistently in rank 1. This process
-  // takes the share `worker` of `workers`.
+  // Tries every n, or in a sample three of them. In rank 0 one call fails, and in rank 1 all that
+  // follow, too. This process takes the share `worker` of `workers`.
   void sweep(Phase phase, int rank, const Wanted& wanted, uint64_t worker, uint64_t workers) {
     const uint64_t* const calls = measure(phase, rank);
     for (int kind = 0; kind < kFaultKindCount; kind++) {
@@ -256,7 +256,7 @@ class Sweep {
 
  private:
   std::string run(const Fault& fault) {
-    int ids[2][2], meeting[2][2];  // a pipe for the id of each of the two runs; one to each rank
+    int ids[2][2], meeting[2][2];  // pipes: for the ids of the two runs, and one to each rank
     for (int i = 0; i < 2; i++)
       if (pipe(ids[i]) != 0 || pipe(meeting[i]) != 0) return "no pipe";
     int done[2];
@@ -334,8 +334,8 @@ class Sweep {
     return "";
   }
 
-  // Returns true if the error is plausible: it has a text, and is of no wrong usage, since the
-  // calls are right, and of no defect of the library.
+  // Returns true if the error is plausible: it has a text, and reports neither wrong usage, because
+  // the calls are right, nor a defect of the library.
   static bool plausible(const Outcome& outcome) {
     const int code = outcome.status;
     // This is plausible only if the files that tell hosts apart, or list their addresses, could not
@@ -353,10 +353,10 @@ class Sweep {
   std::map<int, long> statuses_;
   long runs_ = 0, failures_ = 0;
   int64_t slowest_ms_ = 0;
-  bool more_ = false;  // there may be calls after the last that was wanted
+  bool more_ = false;  // there may be calls with higher numbers than the last wanted one
 };
 
-// Tries one fault alone, with the words by which a failure names it.
+// Tries one fault. `words` are the words by which the report of a failure names it.
 int try_one(char** words) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++)
@@ -402,7 +402,8 @@ int main_of(int argc, char** argv) {
   setenv("FSCCL_TIMEOUT_MS", kTimeoutMs, 1);
   setenv("FSCCL_TRANSPORT", "shm", 0);
   if (one) return try_one(argv + 2);
-  // Most of the time is spent waiting after faults of which a rank cannot tell the other.
+  // Several workers run at once, because most of the time is spent waiting, after faults that a
+  // rank cannot report to the other one.
   constexpr uint64_t kWorkers = 6;
   for (uint64_t worker = 0; worker < kWorkers; worker++)
     if (fork() == 0) {
