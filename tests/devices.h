@@ -1,5 +1,6 @@
-// Character devices for tests of outputs. A library that is wrong replaces the node at the path of
-// an output, so a user who may replace those of the machine gets nodes of the test's own.
+// Character devices for tests of outputs. A wrong library would replace the node at the path of an
+// output by a file. So a user who may replace the machine's nodes, such as root, gets nodes that
+// the test has made.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>

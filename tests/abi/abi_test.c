@@ -1,7 +1,7 @@
 /*
- * Checks what a program that was compiled against this header relies on: it compiles as C99 and as
- * C++, numbers never change, config structs begin with their size, and the library is of the same
- * version. Built once in each language.
+ * Checks what a program relies on that was compiled with this header: the header compiles as C99
+ * and as C++, numbers never change, config structs begin with their size, and the library has the
+ * same version. This file is built once in each language.
  */
 #include <fsccl/allocator.h>
 #include <fsccl/codec.h>

@@ -33,7 +33,7 @@ if found:
         'with its header would break. A field that was appended to a struct with a size is well: '
         'then, and before 0.1 is out, `ninja abi-baseline` writes the description anew'
     )
-# A description of other numbers is refused.
+# A description with another number must be refused.
 text = pathlib.Path(baseline).read_text(encoding='utf-8')
 changed = text.replace("'FSCCL_ERR_LIMIT' value='-21'", "'FSCCL_ERR_LIMIT' value='-22'")
 with tempfile.NamedTemporaryFile('w', suffix='.abi', encoding='utf-8') as other:

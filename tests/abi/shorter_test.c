@@ -1,5 +1,5 @@
-/* A program that was compiled with an older header, whose structs were shorter: the library neither
- * reads nor writes a byte beyond their size. */
+/* Tests a program that was compiled with an older header, whose structs were shorter. The library
+ * must neither read nor write a byte beyond their size. */
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
@@ -21,7 +21,7 @@ static int failures;
     }                                                                                          \
   } while (0)
 
-/* Room for a struct, then bytes that nobody may touch. */
+/* Memory for a struct, and behind it bytes that the library may not touch. */
 typedef union {
   size_t size;
   unsigned char bytes[1024];
@@ -44,8 +44,8 @@ static void end(const room_t* room, size_t size, const char* name) {
   }
 }
 
-/* Every size that the struct of an older or newer header may have: the size stays, and what the
- * library does not know is untouched. */
+/* Makes the call with every size that the struct of an older or newer header may have. The call
+ * must leave the size as it was, and not touch fields that the library does not know. */
 #define WITH_EACH_SIZE(type, call)                                         \
   do {                                                                     \
     size_t size_;                                                          \
@@ -76,12 +76,13 @@ static void check_publishing(fsccl_comm_t comm) {
   CHECK(fsccl_publisher_ticket(publisher, &id));
   wanted.ticket = &id;
   wanted.size = offsetof(fsccl_subscribe_config_t, param_size);
-  wanted.param_size = 4000; /* beyond the struct: nobody reads it */
+  wanted.param_size = 4000; /* lies beyond the struct's size, so the library must not read it */
   weight.shard = received;
   CHECK(fsccl_subscribe(&wanted, &subscriber));
   WITH_EACH_SIZE(fsccl_publish_report_t, fsccl_publisher_report(publisher, out));
   WITH_EACH_SIZE(fsccl_subscribe_report_t, fsccl_subscriber_report(subscriber, out));
-  /* A publication has no field that is always there, so each size gets a version of its own. */
+  /* Each size publishes a version of its own, because a publication has no field that all sizes
+   * have. */
   WITH_EACH_SIZE(fsccl_publication_t, (fsccl_publish(publisher, NULL, size_ / all),
                                        fsccl_subscriber_update(subscriber, -1, out)));
   if (received[3] != 4) printf("what was published did not come\n"), ++failures;
@@ -117,20 +118,20 @@ int main(void) {
   WITH_EACH_SIZE(fsccl_allocator_stats_t, fsccl_allocator_stats(&counts, out));
 
   check_publishing(config.shard_comm);
-  /* A config without its last fields: two parameters of the size of 0.1, and not of today's. */
+  /* The config has not its last fields, so its two parameters have the size of release 0.1. */
   {
     fsccl_param_t two[2] = {FSCCL_PARAM_INIT, FSCCL_PARAM_INIT};
     two[0].dims = two[1].dims = 1;
     two[0].shape[0] = 3;
     two[1].shape[0] = 5;
     config.size = offsetof(fsccl_unit_config_t, param_size);
-    config.param_size = 4000; /* beyond the struct: nobody reads it */
+    config.param_size = 4000; /* lies beyond the struct's size, so the library must not read it */
     CHECK(fsccl_unit_create(&config, two, 2, &unit));
     CHECK(fsccl_unit_shard(unit, 1, &view));
     if (view.count != 5) printf("parameter 1 has %u elements\n", (unsigned)view.count), ++failures;
     CHECK(fsccl_unit_destroy(unit));
   }
-  /* Longer parameters, of a newer header. */
+  /* The parameters are longer, as with a newer header. */
   {
     struct {
       fsccl_param_t known;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a C file with one pointer for each function of the public headers, so that a debugger's
-description of its library holds every public type and signature. usage: surface.py OUTPUT HEADER...
+"""Writes a C file with one pointer for each function of the public headers, so that the debugging
+information of a library made of it has every public type and signature.
+usage: surface.py OUTPUT HEADER...
 """
 
 import pathlib
@@ -15,6 +16,6 @@ for header in headers:
     names.update(declared_functions(header.read_text(encoding='utf-8')))
 lines = [f'#include <fsccl/{header.name}>' for header in headers]
 lines += [f'__typeof__({name})* const pointer_to_{name} = {name};' for name in sorted(names)]
-# Tables that plug-ins fill are no function's argument.
+# Tables that plug-ins fill are not an argument of any function.
 lines += ['fsccl_transport_ops_t transport_ops;', 'fsccl_transport_request_t transport_request;']
 output.write_text('\n'.join(lines) + '\n', encoding='utf-8')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The examples do what they promise: training reaches its accuracy, and its losses do not depend on
-the number of ranks.
+"""Tests that the examples do what they promise: training reaches its accuracy, and its losses do
+not depend on the number of ranks.
 
 usage: examples_test.py losses|mixed|flat|hello|gpu|allocators|usage PROGRAM
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-# fp32 sums are formed in another order when the batch is divided otherwise; train.c promises this.
+# If the batch is divided otherwise, fp32 sums have another order. train.c promises this tolerance.
 RELATIVE_TOLERANCE = 1e-4
 TIMEOUT_SECONDS = 300
 

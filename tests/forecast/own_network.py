@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the forecast's communication between hosts against fsccl-perf step over a known network.
+"""Compares the forecast's communication between hosts with fsccl-perf step over a known network.
 
 usage: hosts.py --hosts 2 --rate 1gbit -- own_network.py GBIT FSCCL-INFO FSCCL-PERF [RUNS [PER-HOST]]
 
-tests/hosts/hosts.py makes hosts out of network name spaces, whose links have the rate; the ranks on
-each (PER-HOST: only so many) run RUNS (5) times, and the median is held against the forecast. A row whose runs
-differ by more than 5 % (half of the middle half) is not judged. Fails where a row that is judged
-is beyond 10 %.
+tests/hosts/hosts.py makes hosts from network namespaces, whose links have this rate. The ranks (at
+most PER-HOST on each host) run RUNS (5) times, and the median is compared with the forecast. A row
+is not judged if half of its interquartile range is more than 5 % of the median. The test fails if
+the forecast of a judged row is off by more than 10 %.
 """
 
 import json
@@ -30,9 +30,9 @@ def measured_s(perf, model, per_host, more):
 
 
 def between(gbit, hosts, per_host):
-    """Returns what differs from this machine, which is measured: the name spaces share its cores,
-    and have a link. A frame of 1514 bytes on the wire carries 1448 of TCP, beside 24 of preamble
-    and gap."""
+    """Returns how the hosts differ from this machine, which is measured: the namespaces share its
+    cores, and are connected by a link. A frame of 1514 bytes carries 1448 bytes of TCP. The 24
+    bytes of preamble and gap on a wire do not count here."""
     return {
         'machine': {
             'ranks_per_host': per_host,

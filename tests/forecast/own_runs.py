@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Holds the forecast's communication against fsccl-perf step on this machine.
+"""Compares the forecast's communication with fsccl-perf step on this machine.
 
 usage: own_runs.py FSCCL-INFO FSCCL-PERF [RUNS [RANKS]]
 
-For the models, ranks (RANKS: only so many) and steps of own_points.json: RUNS (5) runs of five steps
-each in turn, their median against the median forecast of `--machine here`, which is measured between
-them. Writes the rows of docs/forecast.md. A row whose runs differ by more than 5 % (half of the
-middle half) is not judged: this wants a machine that does nothing else. Fails where a row that is
-judged is beyond 10 %.
+The models, numbers of ranks (only RANKS, if given) and steps are those of own_points.json. Each has
+RUNS (5) runs of five steps, in turn. Their median is compared with the median of the forecasts for
+`--machine here`, which measure the machine between the runs. The test writes the rows of
+docs/forecast.md. A row is not judged if half of its interquartile range is more than 5 % of the
+median, so the machine should do nothing else. The test fails if the forecast of a judged row is off
+by more than 10 %.
 """
 
 import json
@@ -63,7 +64,7 @@ def header():
 
 
 def report(name, ranks, step, measured, said):
-    """Prints a row, and returns whether it is judged and beyond 10 %."""
+    """Prints a row. Returns whether it is judged, and the forecast is off by more than 10 %."""
     middle, off = statistics.median(measured), spread(measured)
     residual = statistics.median(said) / middle - 1
     judged = off <= POINTS['most_spread']

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds the forecast against steps that others measured (published_points.json).
+"""Compares the forecast with steps that others have measured (published_points.json).
 
 usage: published_points.py FSCCL-INFO [--markdown]
 
-Each group's first row calibrates the part of the peak that computation reaches; the other rows are
-forecast with it. Residuals are forecast step time / measured step time - 1. Fails where the median
-or the worst of the held-out rows is beyond what docs/forecast.md says.
+Each group's first row calibrates the part of the peak that computation reaches. The other rows are
+held out, and forecast with it. Residuals are forecast step time / measured step time - 1. The test
+fails if the median or the worst residual of the held-out rows exceeds what docs/forecast.md says.
 """
 
 import json
@@ -18,7 +18,8 @@ import tempfile
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 MOST_MEDIAN, MOST_BEYOND = 0.08, 0.20
-# Rows beyond 20 %, as docs/forecast.md explains them. Others that are beyond fail.
+# These rows are off by more than 20 %, for reasons in docs/forecast.md. If others are, the test
+# fails.
 KNOWN_BEYOND = {
     'a100-40gb-70b on 64',
     'yafsdp-llama-2-7b on 64',
@@ -88,7 +89,7 @@ def machine_of(name, given):
         machine['between']['gb_per_s'] /= hosts
         machine['ranks_per_host'] = own['ranks_per_host']
     machine['carrier'] = 'nccl'
-    machine.pop('memory_bytes')  # all of these fitted
+    machine.pop('memory_bytes')  # all measured steps fitted the memory
     return machine
 
 
