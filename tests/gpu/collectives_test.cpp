@@ -1,6 +1,6 @@
-// Tests collectives on device buffers against the same on host buffers, over the transport that the
-// library chooses and over each that is named. Values are small whole numbers, whose sums are exact
-// in any order, so NCCL's results have the same bits.
+// Compares collectives on device buffers with the same collectives on host buffers, over the
+// transport that the library chooses and over each transport that a setting names. Values are small
+// whole numbers, whose sums are exact in any order, so NCCL's results have the same bits.
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
 
@@ -30,8 +30,8 @@ struct Buffers {
         send(static_cast<float*>(device.allocate(elements * sizeof(float)))),
         recv(static_cast<float*>(device.allocate(elements * sizeof(float)))) {}
 
-  // Writes the same contents on both sides. The stream gets them late, so a call that read them
-  // before its turn on the stream would see nothing of them.
+  // Writes the same contents to host and device buffers. On the stream they are written late, so a
+  // call that read them before its turn on the stream would not see them.
   bool fill(int rank) {
     for (size_t i = 0; i < host_send.size(); i++)
       host_send[i] = static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 11);
@@ -134,7 +134,7 @@ size_t times(std::string_view text, std::string_view what) {
   return found;
 }
 
-// Returns what the flight recorder of this process holds.
+// Returns the contents of this process's flight recorder.
 std::string recorded() {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("fsccl_plans_" + std::to_string(getpid()));
@@ -152,8 +152,8 @@ std::string recorded() {
   return text;
 }
 
-// The plan that fsccl_explain() prints is the one that the flight recorder saw carried out, step by
-// step.
+// Checks that the plan which fsccl_explain() prints has the steps that the flight recorder has
+// recorded.
 int plans(const Child&) {
   Place place;
   if (const int code = place.make()) return code;

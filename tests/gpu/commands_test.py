@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tests/gpu/run, perf/gpu/run, tests/gpu/proof and tools/pack_gpu on a made machine: a folder with
-an nvidia-smi and a build of small scripts. The tests check what these count, skip and refuse;
-nothing here is a GPU.
+"""Tests tests/gpu/run, perf/gpu/run, tests/gpu/proof and tools/pack_gpu on an imitated machine: a
+folder with an nvidia-smi and a build of small scripts. The tests check which cases these commands
+count, skip and refuse. No GPU is needed.
 """
 
 import os
@@ -122,8 +122,8 @@ def check_machine_refused(folder):
 
 
 def kernels(build, **us):
-    """Makes a kernels_gpu that has measured this much of each case, and of a unit so large that it
-    must reach the copy's bandwidth."""
+    """Makes a kernels_gpu that reports these times for each case, and for a unit so large that its
+    gather must reach the bandwidth of a copy."""
     rows = [
         f'{{"case": "{case}", "bytes": 100663296, "us": {time}, "ratio_to_copy": {ratio}}}'
         for case, (time, ratio) in us.items()
@@ -159,8 +159,8 @@ def slot(size, ns, driver_ns, streams=1):
 
 
 def torch(folder, kernel_rows, allocators):
-    """Makes a Python with a torch that has measured this. `allocators` has rows by name; each
-    process must be given the steps."""
+    """Makes a Python with a torch that reports these measurements. `allocators` has rows by name.
+    Each process must get the number of steps."""
     lines = [
         'case "$*" in',
         '"-c "*) echo "2.11.0|" ;;',
@@ -306,11 +306,11 @@ echo '{"case": "g, recorded", "kernels": 0}'""",
         'planned take + give back between two streams: of cudaMallocAsync, at worst': 'short',
         'planned take + give back: of torch default, at worst': 'PASS',
         'planned take + give back: of torch expandable, at '
-        'worst': 'short',  # 0.3 of what is not Python's
+        'worst': 'short',  # 90 ns are 0.3 of torch's 500 ns, less 200 ns of Python
         'equal_layers_flat: a pair, of cudaMallocAsync': 'short',
         'equal_layers_flat: a pair, of torch default': 'short',
         'equal_layers_flat: a pair, of torch '
-        'expandable': 'not measured',  # it was given something else
+        'expandable': 'not measured',  # its trace was another one
         'equal_layers_flat: most reserved, of the bound': 'PASS',
         'llama_3_8b_copies: most reserved, of the bound': 'short',
     }
@@ -341,8 +341,8 @@ echo '{"case": "g, recorded", "kernels": 0}'""",
 
 
 def check_mps(folder):
-    """Two ranks share a GPU by MPS if it starts. Its figures count, and it is stopped after
-    them."""
+    """Two ranks share a GPU by MPS if MPS starts. The figures with MPS count, and MPS is stopped
+    afterwards."""
     build = machine(folder)
     row = '{"case": "g", "us": %s, "copy_us": 7, "ratio_to_copy": %s}'
     script(

@@ -7,8 +7,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Rank 1 joins, gathers once, says so and waits to be killed. Rank 0 then gathers again, which
-// cannot end.
+// Joins and gathers once. Rank 1 then prints that it is ready, and waits to be killed. Rank 0
+// gathers again, which cannot end.
 int gather(const Child& child) {
   Place place;
   if (const int code = place.make()) return code;
@@ -63,7 +63,7 @@ void kill_one(int port, const std::vector<Variables>& more) {
 
 TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) { kill_one(20340, {{}, {}}); }
 
-// The unit goes by NCCL's collectives, between ranks that NCCL takes for two hosts.
+// The unit uses NCCL's collectives, between ranks that NCCL takes for ranks of two hosts.
 TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGoByNccl) {
   std::vector<Variables> more;
   for (const char* const host : {"host0", "host1"}) {
@@ -73,7 +73,7 @@ TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGoByNccl) {
   kill_one(20350, more);
 }
 
-// TEST_SECONDS sets the time limit of a test, and so the time for which its ranks wait.
+// TEST_SECONDS sets the time limit of a test, from which the time follows for which its ranks wait.
 TEST(GpuFailures, WaitsEndBeforeTheirTest) {
   const char* const given = std::getenv("TEST_SECONDS");
   const std::string before = given ? given : "";

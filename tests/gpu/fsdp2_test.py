@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 as it is in torch, with all its bytes over collectives of FSCCL's C API
-(fsdp2_training.py), against the same training in one process without either. Any torch whose FSDP2
-takes such collectives, 2.11 among them. It says nothing of fsccl_torch.fsdp2.enable(), which puts
-units in their place and needs torch 2.14 (torch_test.py). On a GPU, which the ranks share; without
-one, in the host's memory."""
+"""Compares training with torch's own FSDP2, all bytes of which move over collectives of FSCCL's C
+API (fsdp2_training.py), with the same training in one process without FSDP2 and FSCCL. It needs a
+torch whose FSDP2 accepts custom collectives, such as 2.11. It does not test
+fsccl_torch.fsdp2.enable(), which uses units and needs torch 2.14 (torch_test.py). The ranks share a
+GPU, or use the host's memory if there is none."""
 
 import pytest
 import rank_programs
@@ -17,5 +17,5 @@ DEVICE = torch.device('cuda', 0) if ON_GPU else torch.device('cpu')
 def test_losses_are_those_of_one_process(transport, tmp_path):
     more = {'FSCCL_DEVICE_TRANSPORT': transport} if ON_GPU else {}
     texts = rank_programs.check('fsdp2_training.py', 2, 20356, tmp_path, DEVICE, **more)
-    # 4 groups of parameters, of which the outermost stays gathered for the backward pass.
+    # There are 4 groups of parameters. The outermost stays gathered for the backward pass.
     assert all('all_gather 42 reduce_scatter 24' in text for text in texts), '\n'.join(texts)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama under fully_shard, whose all-gathers and reduce-scatters are those of FSCCL's C
-API: one rank, started by fsdp2_test.py. torch's own group of ranks moves nothing ("fake"), so what
-the ranks learn of each other came by FSCCL.
+"""Trains a small Llama under fully_shard, whose all-gathers and reduce-scatters are those of
+FSCCL's C API. This is one rank, which fsdp2_test.py starts. torch's own process group ("fake")
+moves nothing, so all bytes of other ranks come over FSCCL.
 
-Prints a line `loss NUMBER` for each step, and how often each collective was called; exit status 77
-and the reason where the device has no transport here.
+Prints a line `loss NUMBER` for each step, and how often each collective was called. If the device
+has no transport here, it prints the reason, and the exit status is 77.
 """
 
 import os
@@ -23,7 +23,8 @@ DTYPES = {torch.float32: c.FLOAT32, torch.bfloat16: c.BFLOAT16}
 
 
 class Collective:
-    """Runs on the stream that FSDP2 has made the current one, for which nobody waits."""
+    """Calls FSCCL on the stream that FSDP2 has made the current one. The host does not wait for
+    the stream."""
 
     def __init__(self, comm):
         self.comm, self.calls = comm, 0

@@ -10,7 +10,7 @@ namespace fsccl::testing {
 
 using Address = unsigned long long;
 
-// The types are laid out as cuda.h has them; a stream, an event and a context are addresses.
+// These types have the layout of those in cuda.h. A stream, an event and a context are addresses.
 struct Operation {
   int operation;
   Address address;
@@ -163,7 +163,7 @@ Gpu::Gate::~Gate() {
 bool Gpu::Gate::shut(void* stream) const {
   flag_->store(0, std::memory_order_release);
   Operation wait{kWaitValue32, address_, 1, 0, 0, 0};
-  // The driver's struct is padded to 48 bytes: the same as this one.
+  // The driver's struct is padded to 48 bytes, and so is this one.
   static_assert(sizeof(Operation) == 48);
   return gpu_.good("gate", gpu_.cuda_->cuStreamBatchMemOp(stream, 1, &wait, 0));
 }

@@ -1,6 +1,6 @@
-// The use of a GPU by a program of these tests: memory, streams, and gates that hold a stream until
-// they are opened. Like the library it takes no more than NVIDIA's driver, loaded when it is there,
-// so the same programs run on a GPU and over the stand-in driver (tests/stand_in/cuda).
+// A GPU as these test programs use it: memory, streams, and gates that hold a stream until they are
+// opened. Like the library it needs only NVIDIA's driver, which it loads at run time, so the same
+// programs run on a GPU and over the stand-in driver (tests/stand_in/cuda).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -20,7 +20,7 @@ class Gpu {
   // Each of these functions returns false after it has printed what failed.
   bool copy(void* to, const void* from, size_t bytes, void* stream) const;
   bool fill(void* to, unsigned char value, size_t bytes, void* stream) const;
-  bool wait(void* stream) const;  // until all is done that it was given
+  bool wait(void* stream) const;  // until the stream has done all its work
   // Orders later work of `stream` behind the work of `first` so far.
   bool follow(void* stream, void* first) const;
   bool idle(void* stream) const;  // nothing is left to do; prints nothing
@@ -29,7 +29,7 @@ class Gpu {
   void* allocate(size_t bytes) const;
   bool is_device(const void* pointer) const;
 
-  // A closed gate: what the stream is given after shut() waits for open().
+  // A gate. Work that is put on a stream after shut() waits until open() is called.
   class Gate {
    public:
     explicit Gate(const Gpu& gpu);

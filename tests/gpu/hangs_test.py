@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tests/gpu/run and perf/gpu/run on a made machine (commands_test.py) where programs hang: that
-costs no more than their time, and what was there before counts. In which order they run what, and
-what they tell it.
+"""Tests tests/gpu/run and perf/gpu/run on an imitated machine (commands_test.py) on which programs
+hang. A hang costs no more than the program's own time, and results from before it count. Also tests
+the order of programs, and the variables that they get.
 """
 
 import importlib.machinery
@@ -24,8 +24,8 @@ from commands_test import (
 
 
 def hanging(path, lines):
-    """Makes a program that prints this and does not end, nor does the process that it has started,
-    whose number lies beside it afterwards."""
+    """Makes a program that prints the lines and does not end. It also starts a process that does
+    not end, and writes that process's number into a file beside itself."""
     script(
         path,
         '\n'.join(
@@ -94,8 +94,8 @@ printf 'tests/gpu/units_test.py::test_a[1] PASSED [ 50%%]\\ntests/gpu/units_test
 
 
 def check_order_and_environment(folder):
-    """Units and collectives, then Python, which is asked once for its torch, then the rest; and
-    what CUDA is told."""
+    """Units and collectives run first, then Python, whose torch is looked up once, then the rest.
+    Also checks the variables for CUDA."""
     build = machine(folder)
     for name in ('gpu_pool_test', 'gpu_unit_test', 'gpu_collectives_test'):
         gtest(build / 'tests/gpu' / name, ('a', ''))
@@ -143,8 +143,8 @@ def check_order_and_environment(folder):
 
 
 def check_hang_in_measurements(folder):
-    """The output of a program that hangs counts, and the program is not run again. The others are,
-    gather_gpu second."""
+    """The output of a program that hangs counts, and the program does not run again. The others do,
+    gather_gpu as the second."""
     build = machine(folder)
     hanging(
         build / 'perf/gpu/kernels_gpu',

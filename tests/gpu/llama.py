@@ -82,8 +82,8 @@ class Llama(nn.Module):
 
 
 def batch(step, rank, device, size=4):
-    """Returns (words, the words that follow them) of one rank in a step: a word determines the next
-    one."""
+    """Returns (words, the words that follow them) of one rank in a step. Each word determines the
+    next one, so the model can learn to predict it."""
     words = torch.randint(
         0, WORDS, (size, LENGTH), generator=torch.Generator().manual_seed(1000 * step + rank)
     )

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""machine_test.py BUILD KERNELS LIBRARY..: tests/gpu/run as on a machine with one GPU, which
-stand-ins without their hooks play, and with what tools/pack_gpu takes there. No case fails, and
-none is skipped: what cannot run on a GPU is left out by name, the rest runs. (Tools are not there,
-nor a UCX with CUDA.) A test that asks the stand-in for more GPUs gets no more: they are hidden.
+"""machine_test.py BUILD KERNELS LIBRARY..: runs tests/gpu/run as on a machine with one GPU, which
+stand-ins without hooks for tests play, on the files that tools/pack_gpu takes to such a machine. No
+case may fail, and none may be skipped: cases that cannot run on a GPU are left out by name, and all
+others run. (There are no tools, and no UCX with CUDA.) A test that asks the stand-in for more GPUs
+gets none, because they are hidden.
 """
 
 import os
@@ -35,7 +36,8 @@ def main():
         )
         packed = pathlib.Path(folder, 'packed')
         subprocess.run([ROOT / 'tools/pack_gpu', build, packed], check=True)
-        # No GPU's time is lost here: there are more ranks than cores, and other tests beside.
+        # The limits are generous, because no GPU's time is lost here, and there are more ranks than
+        # cores, and other tests at the same time.
         command = [
             ROOT / 'tests/gpu/run',
             '--build',

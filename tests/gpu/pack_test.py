@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/pack_gpu on a small build that a compiler makes here, and what the two commands say of a
-folder that lacks something."""
+"""Tests tools/pack_gpu on a small build that a compiler makes here, and the errors of tests/gpu/run
+and perf/gpu/run about a folder that lacks something."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ def compiled(folder, target, text, *words):
 
 
 def made_build(folder):
-    """A build of two programs for a GPU and another: one needs a library of the build, one a
-    library of the machine."""
+    """Makes a build with two programs for a GPU and another program. One needs a library of the
+    build, and one a library of the machine."""
     build = machine(folder)
     (build / 'libfsccl.so.0').unlink()
     compiled(
@@ -97,8 +97,8 @@ def made_build(folder):
 
 
 def check_pack(folder):
-    """A packed program runs where the build is not. A program that is out of date or lacks
-    something is refused by its name."""
+    """A packed program runs on a machine without the build. If a program is out of date or lacks
+    something, packing fails with its name."""
     build, packed = made_build(folder), folder / 'packed'
     status, lines = run('tools/pack_gpu', folder, build, packed)
     expect(
@@ -134,7 +134,7 @@ def check_pack(folder):
             f'a program that cannot be loaded: {lines}',
         )
     (folder / 'away').rename(build)
-    status, lines = run('tools/pack_gpu', folder, build, packed)  # libother.so is away
+    status, lines = run('tools/pack_gpu', folder, build, packed)  # libother.so was removed
     expect(
         status == 1 and lines[-1] == 'perf/gpu/pool_gpu: libother.so is not found',
         f'a library that is nowhere: {lines}',

@@ -1,5 +1,5 @@
-// Tests a pool on a GPU with one rank: blocks are ordered by streams and by nothing else, freed
-// memory is used again, and wrong use is an error that says what to do.
+// Tests a pool on a GPU with one rank: only streams order the use of blocks, freed memory is used
+// again, and wrong use is an error that says what to do.
 #include <fsccl/allocator.h>
 #include <gmock/gmock.h>
 
@@ -39,8 +39,8 @@ int reuse(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// On one stream the same bytes come back at once, although the stream has not got there; the host
-// never waits.
+// On one stream freed bytes can be allocated again at once, although the stream has not come to the
+// free yet. The host never waits.
 int same_stream(const Child&) {
   Place place;
   if (const int code = place.make()) return code;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training by ranks that are programs of their own, on one GPU or without one, and what must come
-of it: the losses that one process has without FSCCL."""
+"""Runs training with ranks that are programs of their own, on one GPU or without one, and compares
+their losses with those of one process without FSCCL."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ LIMIT_S = min(
 
 
 def check(program, ranks, port, folder, device, **more):
-    """Runs a program that prints a line `loss NUMBER` for each step, or ends with 77 and the reason
-    if it cannot run."""
+    """Runs a program that prints a line `loss NUMBER` for each step, and checks the losses. The
+    test is skipped if the program ends with 77, which says that it cannot run here."""
     texts, codes = _run(program, ranks, port, folder, more)
     if all(code == 77 for code in codes):
         if os.environ.get('TEST_NEEDS_GPU') and 'nvcc' not in texts[0]:
@@ -37,8 +37,8 @@ def check(program, ranks, port, folder, device, **more):
 
 
 def _run(program, ranks, port, folder, more):
-    """Returns what the ranks printed, and their exit codes. Each is a host of its own to NCCL,
-    which refuses two on one GPU."""
+    """Returns the outputs of the ranks, and their exit codes. NCCL takes each rank for a host of
+    its own, because it refuses two ranks of a host on one GPU."""
     job = {
         'WORLD_SIZE': str(ranks),
         'LOCAL_WORLD_SIZE': str(ranks),
@@ -84,7 +84,8 @@ def _run(program, ranks, port, folder, more):
 
 
 def _reference(ranks, device):
-    """Returns the losses of each rank: the gradient is the mean of the ranks'."""
+    """Returns the losses of each rank, from training in this process with the mean gradient of all
+    ranks."""
     model, losses = Llama().to(device), [[] for _ in range(ranks)]
     for step in range(STEPS):
         model.zero_grad()

@@ -1,7 +1,7 @@
-// Rank programs on a GPU: a test starts its ranks as processes, which all use device 0, and
-// collects their exit codes. Code 77 says that something is missing, in the words that the rank
-// printed. With TEST_NEEDS_GPU=1 and TEST_NEEDS_NCCL=1, as over the stand-ins, that is a failure,
-// unless the library was built without kernels.
+// The frame of tests whose ranks use a GPU. A test starts its ranks as processes, which all use
+// device 0, and collects their exit codes. Code 77 says that something is missing, which the rank
+// has printed. With TEST_NEEDS_GPU=1 and TEST_NEEDS_NCCL=1, which are set over the stand-ins, that
+// is a failure, unless the library was built without kernels.
 #pragma once
 #include <fsccl/fsccl.h>
 #include <gtest/gtest.h>
@@ -69,8 +69,8 @@ inline bool Place::end() const {
   return good("pool", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm));
 }
 
-// Returns the reason why ranks could not run, or "". A rank that found that something is missing
-// has ended, and the others may have seen no more than that.
+// Returns the reason why ranks could not run, or "". A rank that finds that something is missing
+// ends, and the others may only report that this rank has ended.
 inline std::string what_is_missing(const Processes& processes) {
   std::string said;
   for (int rank = 0; rank < static_cast<int>(processes.count()); rank++) {
@@ -88,8 +88,8 @@ inline std::string what_is_missing(const Processes& processes) {
 
 inline Variables by(const char* transport) { return {{"FSCCL_DEVICE_TRANSPORT", transport}}; }
 
-// Runs `role` on `ranks` ranks. Each rank is a host of its own to NCCL, which otherwise refuses two
-// ranks on one GPU.
+// Runs `role` on `ranks` ranks. NCCL takes each rank for a host of its own, because it refuses two
+// ranks of a host on one GPU.
 inline void run_ranks(const char* role, int ranks, int port, Variables more = {}) {
   Processes processes;
   for (int rank = 0; rank < ranks; rank++) {

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsccl_torch on a GPU, which all ranks share: FSDP2 of a small Llama against FSDP2 as torch has
-it, collectives and their streams, memory. With TEST_ON_HOST=1 the training alone, in the host's
-memory: to see that this file is right where there is no GPU.
+"""Tests fsccl_torch on a GPU that all ranks share: FSDP2 of a small Llama compared with torch's own
+FSDP2, collectives and their streams, and memory. With TEST_ON_HOST=1 only the training runs, in the
+host's memory, to check this file on a machine without a GPU.
 
-To NCCL each rank is a host of its own (NCCL_HOSTID): else it refuses two on one GPU."""
+NCCL takes each rank for a host of its own (NCCL_HOSTID), because it refuses two ranks of a host on
+one GPU."""
 
 import gc
 import json
@@ -92,8 +93,8 @@ def train(how, param_dtype):
         optimizer.zero_grad()
         losses.append(loss.item())
     carried = {name: count - before.get(name, 0) for name, count in fsccl_torch.stats().items()}
-    # Says which part carried it: units, collectives of the backend, or nothing of FSCCL. One rank
-    # alone has nothing to carry.
+    # Checks what moved the bytes: units, collectives of the backend, or nothing of FSCCL. With one
+    # rank no bytes move.
     if how == 'enable' and dist.get_world_size() > 1:
         report = fsccl_torch.fsdp2.report(model)
         assert all(group.gathers is None and group.reduces is None for group in report), str(report)
@@ -154,14 +155,14 @@ def race():
             work.wait()
             wrong += tensor.ne(turn * size).sum()
         here.wait_stream(there)
-        del tensor  # its memory is the next turn's
+        del tensor  # so the next turn uses its memory
     torch.cuda.synchronize()
     assert wrong.item() == 0, wrong.item()
 
 
 def captured():
-    """A collective in a capture is in the graph, or is refused with what to do; it is never left
-    out."""
+    """A collective in a capture becomes a part of the graph, or is refused with an error that says
+    what to do. It is never left out silently."""
     tensor, graph = torch.ones(64, device=GPU), torch.cuda.CUDAGraph()
     dist.all_reduce(tensor)
     tensor.fill_(1)
@@ -204,8 +205,8 @@ def test_two_ranks(two, case):
 
 @on_gpu
 def test_mem_pool():
-    """torch's own allocations in the arena of a pool: what fsccl_torch.mem_pool() does, for any
-    torch."""
+    """torch allocates in the arena of a pool. The program does what fsccl_torch.mem_pool() does,
+    but works with any torch."""
     program = f"""
 import ctypes, os, sys, torch
 sys.path.insert(0, {str(ROOT / 'tests/gpu')!r})
@@ -255,8 +256,8 @@ print("good")
 
 
 def replayed(records):
-    """Returns torch.cuda.memory_reserved after the allocations of a trace, in a fresh process,
-    whose program this is."""
+    """Returns torch.cuda.memory_reserved after the allocations of a trace. This function is the
+    program of a new process."""
     streams, blocks, events = {}, {}, {}
     for record in records:
         stream = (

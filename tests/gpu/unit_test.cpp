@@ -31,8 +31,8 @@ constexpr Form kForms[] = {
      FSCCL_FLOAT16, false, 0.125},
 };
 
-// Shapes that do not divide: a matrix, a vector shorter than the ranks, odd elements, one larger
-// than a copy engine's piece.
+// Returns parameters that the ranks cannot divide evenly: matrices, a vector shorter than the
+// number of ranks, odd numbers of elements, and a parameter larger than a copy engine's piece.
 std::vector<fsccl_param_t> parameters(const Form& form) {
   std::vector<fsccl_param_t> params(5, fsccl_param_t FSCCL_PARAM_INIT);
   const int64_t shapes[][2] = {{67, 129}, {3, 1}, {1, 4097}, {1025, 257}, {16, 64}};
@@ -74,7 +74,7 @@ std::vector<unsigned char> numbers(fsccl_dtype_t dtype, uint64_t count, uint64_t
   return bytes;
 }
 
-// The same unit twice, and the calls of both.
+// The same unit on a GPU and on host memory, and calls that are made on both.
 struct Twins {
   Place& place;
   fsccl_pool_t host_pool = nullptr;
@@ -101,7 +101,7 @@ struct Twins {
     return write_shards(form, 0);
   }
 
-  // Writes new values into both, as an optimizer leaves them.
+  // Writes new values into the shards of both, as an optimizer would.
   int write_shards(const Form& form, uint64_t step) {
     for (size_t i = 0; i < 5; i++) {
       fsccl_view_t mine, theirs;
@@ -145,7 +145,7 @@ struct Twins {
     return 0;
   }
 
-  // Reduces on the stream that computes, which follows the one that gathered.
+  // Reduces on the stream that computes, behind the stream that gathers.
   int reduce(const Form& form, int step, bool defer = false) {
     for (size_t i = 0; i < 4; i++) {
       fsccl_view_t mine, theirs;
@@ -185,7 +185,7 @@ struct Twins {
   }
 };
 
-// GPU_STEPS: how many steps of each form, 4 if it is not set.
+// Returns the number of steps for each form: GPU_STEPS, or 4 if it is not set.
 int steps() {
   const char* const given = std::getenv("GPU_STEPS");
   return given ? std::atoi(given) : 4;
@@ -242,9 +242,9 @@ int replicas(const Child&) {
 
 constexpr size_t kLayers = 6, kRows = 512, kColumns = 512;
 
-// Layer after layer on two streams with a prefetch of one, and the stream that reads far behind: a
-// slot goes to the next layer only when the last one's reader has passed. Addresses stay from the
-// second step on.
+// Runs layer after layer on two streams, with a prefetch of one, while the stream that reads is far
+// behind. A slot goes to the next layer only when the reader of the last one is done. From the
+// second step on, the addresses of parameters do not change.
 int pipeline(const Child&) {
   Place place;
   if (const int code = place.make()) return code;

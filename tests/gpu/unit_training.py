@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama trained on units of device memory by their C API alone: one rank, started by
-units_test.py. It needs no backend of torch.distributed, so any torch does that knows the GPU. With
-STAND_IN=1 the device is the stand-in driver's: its memory is the host's, so tensors of the CPU lie
-in it, and the host waits for the stream before it touches them.
+"""Trains a small Llama on units of device memory, with only the C API. This is one rank, which
+units_test.py starts. It needs no backend of torch.distributed, so any torch that supports the GPU
+will do. With STAND_IN=1 the device is that of the stand-in driver, whose memory is host memory.
+Then tensors of the CPU lie in it, and the host waits for the stream before it touches them.
 
-Prints a line `loss NUMBER` for each step; exit status 77 and the reason where there is no GPU, or
-no kernels for it.
+Prints a line `loss NUMBER` for each step. If there is no GPU, or there are no kernels for it, it
+prints the reason, and the exit status is 77.
 """
 
 import ctypes
@@ -20,8 +20,8 @@ from llama import RATE, STEPS, Llama, batch, loss_of
 
 
 def load_capi():
-    """fsccl_torch's view of the C API, without the rest of the package, which registers a
-    backend."""
+    """Loads fsccl_torch's declarations of the C API, without the rest of the package, which would
+    register a backend."""
     package = types.ModuleType('fsccl_capi')
     package.__path__ = [str(Path(__file__).resolve().parents[2] / 'bindings/torch/fsccl_torch')]
     sys.modules[package.__name__] = package
@@ -38,7 +38,8 @@ class Gpu:
         return torch.cuda.current_stream().cuda_stream
 
     def settle(self):
-        """Comes before torch touches memory that the library uses. A GPU's stream orders that."""
+        """Must be called before torch touches memory that the library uses. On a GPU the stream
+        orders that, so there is nothing to do."""
 
     def tensor(self, address, count):
         class Owner:
@@ -87,7 +88,8 @@ def made(function, *arguments):
 
 
 class Unit:
-    """The parameters of one module: fp32 shards in the pool, gathered and reduced in fp32."""
+    """The unit of one module's parameters, with fp32 shards in the pool. It is gathered and reduced
+    in fp32."""
 
     def __init__(self, gpu, comm, pool, module):
         self.gpu, self.params = gpu, dict(module.named_parameters())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on units of device memory by the C API (unit_training.py) against the same training in
-one process without FSCCL. Any torch with CUDA; with STAND_IN=1 over the stand-in driver, on the
-CPU."""
+"""Compares training on units of device memory by the C API (unit_training.py) with the same
+training in one process without FSCCL. It needs any torch with CUDA, or with STAND_IN=1 runs on the
+CPU over the stand-in driver."""
 
 import os
 
