@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Right results between hosts, and no error where none is due: hosts.py --hosts 3 [--loss 1] --
+"""Tests that results between hosts are right, without an error: hosts.py --hosts 3 [--loss 1] --
 collectives_test.py fsccl-perf
 
-Every collective, and steps of FSDP on units of all ranks, with 1 and with 2 ranks on each host;
-fsccl-perf checks all elements.
+Runs every collective, and steps of FSDP on units of all ranks, with 1 and with 2 ranks on each
+host. fsccl-perf checks all elements.
 """
 
 import itertools

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Failures between hosts, as the user of each rank sees them:
+"""Tests failures between hosts, and the errors that the user of each rank sees:
 
 hosts.py --hosts 2 -- failures_test.py fsccl-perf library-of-another-version DEATHS
 """
@@ -59,14 +59,14 @@ def running(processes):
 
 
 def endpoint(state):
-    """Sets an attribute of the second host, as its administrator does."""
+    """Sets the network interface of the second host to "up" or "down"."""
     subprocess.run(['ip', '-n', 'host1', 'link', 'set', 'eth0', state], check=True)
 
 
 def lose_connections():
     """Drops packets that arrive at the second host, except datagrams. Returns whether this kernel
     can do that."""
-    # byte 23 is the protocol, 6 TCP, 2 TC_ACT_SHOT
+    # Byte 23 is the protocol, 6 is TCP, and 2 is TC_ACT_SHOT.
     tcp = '4,48 0 0 23,21 0 1 6,6 0 0 2,6 0 0 4294967295'
     for words in (
         'qdisc add dev eth0 clsact'.split(),
@@ -103,7 +103,8 @@ def datagrams_alone(perf):
 
 
 def choices(perf, once, last):
-    """Ranks have rules and tuning files that differ, are malformed, or cannot be followed."""
+    """Tests the errors if rules and tuning files of ranks differ, are malformed, or cannot be
+    followed."""
     expect(
         'a plan that only one rank wants',
         once(of_last={'FSCCL_PLAN': 'all_gather=flat'}),
@@ -216,7 +217,7 @@ def main():
 
         processes = ranks.start([perf, *FOREVER], PER_HOST, patience)
         running(processes)
-        processes[last].send_signal(signal.SIGSTOP)  # its system answers for it
+        processes[last].send_signal(signal.SIGSTOP)  # its system still acknowledges packets
         results = ranks.ends(processes[:last])
         processes[last].kill()
         expect(
@@ -282,7 +283,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         first_here = {'LD_LIBRARY_PATH': f'{folder}:{os.environ.get("LD_LIBRARY_PATH", "")}'}
         os.symlink(os.path.abspath(other_version), f'{folder}/libfsccl.so.0')
-        # Whoever comes when rank 0 has ended with this error already finds nobody.
+        # A rank that comes after rank 0 has ended with this error cannot reach it, so the error of
+        # the ranks in the middle may be another one.
         results = once({'FSCCL_TIMEOUT_MS': '10000'}, first_here)
         expect(
             'a library of another version',

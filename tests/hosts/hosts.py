@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Runs a command with several hosts at hand: network namespaces joined by a bridge.
+"""Runs a command that can use several hosts, which are network namespaces joined by a bridge.
 
     hosts.py --hosts 2 [--rate 1gbit] [--loss 1] -- command ...
 
 The command finds their names in TEST_HOSTS (paths of /run/netns, separated by commas) and enters
-them with setns(). Where the kernel does not allow namespaces, TEST_HOSTS is a number: then
-processes are told apart by FSCCL_HOST_ID alone. Addresses are 10.119.0.1, 10.119.0.2 and so on.
-Everything is gone when the command has ended.
+them with setns(). If the kernel does not allow namespaces, TEST_HOSTS is a number. Then only
+FSCCL_HOST_ID tells processes of different hosts apart. Addresses are 10.119.0.1, 10.119.0.2 and so
+on. Everything is gone when the command has ended.
 
---loss needs real hosts and a kernel with the BPF classifier of tc: without them the exit status is 77, skipped.
+--loss needs namespaces and a kernel with the BPF classifier of tc. Without them the exit status is
+77, which means skipped.
 """
 
 import argparse
@@ -75,7 +76,7 @@ def drop(name, percent):
         done = tc('-n', name, *words)
         if done.returncode != 0:
             skip(f'this kernel drops no packets for tc: {done.stderr.strip()}')
-    # One packet is one frame, as on a wire. Else a loss is that of 64 KiB.
+    # Each packet is one frame, as on a wire. Otherwise one lost packet would have up to 64 KiB.
     ip('-n', name, 'link', 'set', 'eth0', 'gso_max_segs', '1')
 
 

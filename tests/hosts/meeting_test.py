@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ranks of several hosts that RANK, WORLD_SIZE and MASTER_ADDR alone tell where to meet, each in
-words of its own:
+"""Tests ranks of several hosts that have only RANK, WORLD_SIZE and MASTER_ADDR to find each other.
+Their MASTER_ADDRs are different names of the same host:
 
 hosts.py --hosts 2 -- meeting_test.py fsccl-perf
 """
@@ -23,7 +23,7 @@ def ip(*words):
 
 
 def join(perf, addresses, **more):
-    """Returns the result of each rank, where rank r is told addresses[r]."""
+    """Returns the result of each rank. Rank r gets addresses[r] as MASTER_ADDR."""
     command = [perf, 'collectives', '-b', '64', '-e', '64', '-n', '1']
     processes = ranks.start(
         command, PER_HOST, BY_HAND | more, lambda rank: {'MASTER_ADDR': addresses[rank]}
@@ -42,8 +42,8 @@ def expect(name, results, status, words=()):
 
 
 def add_ip6():
-    """Gives each host an address, and waits until those of its link can be used. The link-local
-    address of the first host, or None where this system has no IPv6."""
+    """Gives each host an IPv6 address, and waits until its link-local addresses can be used.
+    Returns the link-local address of the first host, or None if this system has no IPv6."""
     if not os.path.exists('/proc/net/if_inet6'):
         return None
     for host in range(2):

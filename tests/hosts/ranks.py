@@ -6,7 +6,7 @@ import tempfile
 
 SECRET = tempfile.NamedTemporaryFile(
     'w', suffix='.secret'
-)  # holds files of all jobs of the test, and is gone when it ends
+)  # the secret of all jobs of the test; the file is gone when the test ends
 SECRET.write(os.urandom(16).hex())
 SECRET.flush()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs what goes over UCX with another UCX than the system's: with_ucx.sh [VERSION] [BUILD-FOLDER]
-# [option of meson test ...] VERSION is one of the libucx-cu12 of PyPI, such as 1.22.0, which is
-# taken when none is given; it is kept in build-tools/.
+# Runs the tests over UCX with another UCX than the system's: with_ucx.sh [VERSION] [BUILD-FOLDER]
+# [option of meson test ...]. VERSION is a version of libucx-cu12 on PyPI, and 1.22.0 if none is
+# given. It is kept in build-tools/.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/setup.sh"

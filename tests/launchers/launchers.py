@@ -1,4 +1,4 @@
-"""The launchers that may be on this machine, and what the tests of them share."""
+"""The launchers that may be on this machine, and helpers that the tests of launchers share."""
 
 import os
 import pathlib
@@ -41,8 +41,8 @@ def skip(what):
 
 
 def environment(**more):
-    """This one without what a launcher of the test itself has set. Open MPI wants to be told that
-    root may run it."""
+    """Returns this environment without variables of a launcher that has started the test itself,
+    and with those that allow root to run Open MPI."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     for library in ('OMPI', 'PRTE'):
         own |= {f'{library}_ALLOW_RUN_AS_ROOT': '1', f'{library}_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
@@ -54,8 +54,8 @@ def expect(holds, what):
         raise AssertionError(what)
 
 
-# Launchers keep the folders of their sessions here, one folder a job. Open MPI 4 makes its folder
-# anew where another mpirun that ends has just removed it, and gives up if a third was faster.
+# Launchers keep the folders of their sessions here. Each job has its own: Open MPI 4 makes its
+# folder again if another mpirun, which ends, has just removed it, and fails if a third was faster.
 sessions = tempfile.TemporaryDirectory(prefix='fsccl-')
 
 
@@ -93,8 +93,8 @@ def run(*command, status=0, **more):
     return finish(start(*command, env=environment(**more)), status)
 
 
-# Open MPI 5 with PRRTE and PMIx 5, which Debian 12 has not: a wheel, made for another folder
-# (tools/setup_launchers.sh).
+# Open MPI 5 with PRRTE and PMIx 5, which Debian 12 does not have, comes from a wheel that was made
+# for another folder (tools/setup_launchers.sh). These variables say where it is.
 WHEEL = ROOT / 'build-launchers'
 MOVED = [
     'env',
@@ -116,8 +116,8 @@ def find(names, word):
 
 
 OVERSUBSCRIBED = ('--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none')
-# name: (programs, what their version speaks of, arguments, what fsccl_launcher() calls it, where it
-# comes from)
+# name: (programs, a word of their version, arguments, the name that fsccl_launcher() gives, where
+# it comes from)
 ON_ONE_HOST = {
     'openmpi': (
         ['mpirun.openmpi', 'mpirun'],
@@ -145,8 +145,8 @@ ON_ONE_HOST = {
 
 
 def command(name, ranks):
-    """Returns the command that starts so many ranks of the program whose words follow, or None if
-    this launcher is not installed."""
+    """Returns the beginning of a command that starts this many ranks of a program, or None if this
+    launcher is not installed."""
     names, word, arguments, *_ = ON_ONE_HOST[name]
     program = find(names, word)
     return [*program, *arguments, '-n', ranks] if program else None
@@ -162,5 +162,5 @@ def called(name):
 
 
 def setting(name):
-    """Returns the name that FSCCL_LAUNCHER has for it."""
+    """Returns the name of this launcher in FSCCL_LAUNCHER."""
     return {'OpenMPI': 'open-mpi', 'MPICH': 'mpich', 'PMIx': 'pmix'}[called(name)]

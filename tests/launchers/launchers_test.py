@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The same program under each launcher: every rank finds its place, and communicators are made
-without a word of the program.
+"""Runs the same program under each launcher. Every rank finds its place, and communicators are made
+without any setting by the program.
 
 usage: launchers_test.py openmpi|openmpi5|mpich|prterun|slurm|slurm-nodes PLACE TRAIN
 """
@@ -27,8 +27,8 @@ def places(output):
 
 
 def check_one_host(output, launcher, ranks=RANKS, address='127.0.0.1'):
-    """Checks that all ranks are there, on one host, and agree on where to meet. Returns that
-    place."""
+    """Checks that all ranks are there, on one host, and agree on where to meet. Returns the address
+    and port where they meet."""
     found = places(output)
     expect(sorted(found) == list(range(ranks)), f'{ranks} ranks of {launcher}:\n{output}')
     numbers = [str(rank) for rank in range(ranks)] * 2
@@ -53,14 +53,14 @@ def check_train(output, ranks=RANKS):
     expect(f'{ranks} ranks: test accuracy' in output, output)
 
 
-# Variables as a container has them for its first process.
+# Variables that a container may set for its first process.
 STALE = {'RANK': 0, 'WORLD_SIZE': 1, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': 29500}
 
 
 def check_stale(start_ranks, place, launcher, said):
-    """RANK and WORLD_SIZE that somebody has left in the environment are an error, unless
-    FSCCL_LAUNCHER or torchrun says whose they are. `start_ranks(*words, **variables)`: under the
-    launcher, which FSCCL_LAUNCHER calls `said`."""
+    """If RANK and WORLD_SIZE are left over in the environment, that is an error, unless
+    FSCCL_LAUNCHER or torchrun says which variables count. `start_ranks(*words, **variables)` starts
+    ranks under the launcher, whose name in FSCCL_LAUNCHER is `said`."""
     errors = start_ranks(place, status=None, **STALE)
     for words in (
         'RANK=0, WORLD_SIZE=1, but',
@@ -81,7 +81,7 @@ def check_launcher(name, place, train):
     )
     jobs = [
         start(*command, place) for _ in range(2)
-    ]  # at the same time: each its own meeting place
+    ]  # two jobs at the same time, whose ranks must not meet
     for job in jobs:
         check_one_host(finish(job), called)
     check_one_host(run(*command, 'bash', '-c', '"$0"; exit $?', place), called)  # below a shell
@@ -112,7 +112,7 @@ def check_slurm(place, train):
         check_one_host(cluster.run(*srun, '--mpi=pmi2', place), 'Slurm')
         if 'pmix' in cluster.run('sh', '-c', 'srun --mpi=list 2>&1'):
             check_one_host(cluster.run(*srun, '--mpi=pmix', place), 'Slurm')
-        # A script's WORLD_SIZE is srun's, or wrong.
+        # A WORLD_SIZE that a script has set must agree with srun's.
         check_one_host(cluster.run(*srun, place, WORLD_SIZE=RANKS), 'Slurm')
         expect(
             'WORLD_SIZE=3, but Slurm has started 4 ranks'
@@ -128,8 +128,8 @@ def check_slurm(place, train):
             'Slurm',
             'slurm',
         )
-        # A job of 8 in which a step of 4 and Open MPI or MPICH start ranks; the job's own shell is
-        # none.
+        # In a job of 8 tasks a step of 4 tasks starts ranks, and so do Open MPI or MPICH. The job's
+        # own shell is no rank.
         job = ['salloc', '-Q', '-n', '8']
         expect(
             cluster.run(*job, place) == 'no launcher\n',
@@ -151,8 +151,8 @@ def check_slurm(place, train):
 
 
 def check_nodes(place, train):
-    """There are three nodes that are one machine. The ranks find each other as between hosts, over
-    TCP and with a secret."""
+    """There are three nodes, all of which are this machine. The ranks find each other as between
+    hosts, over TCP and with a secret."""
     with slurm.Slurm(nodes=3) as cluster, tempfile.TemporaryDirectory() as folder:
         srun = ['srun', '-N', '3', '-n', '5']
         looked = places(cluster.run(*srun, place, '--look'))

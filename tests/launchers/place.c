@@ -1,7 +1,7 @@
 /*
- * One rank of a launcher's job: prints what fsccl_launcher() says, and, unless --look is given,
- * what an all-gather of the ranks' numbers brings on two communicators made one after the other
- * from the environment. One line:
+ * One rank of a launcher's job. It prints the result of fsccl_launcher(). Unless --look is given,
+ * it also makes two communicators from the environment, one after the other, and prints the results
+ * of an all-gather of the ranks' numbers on each. It prints one line:
  *
  *   launcher rank ranks local_rank local_ranks one_host master_address master_port [numbers ...]
  */
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   if (info.launcher == NULL) return printf("no launcher\n"), 0;
   if (info.ranks > kMaxRanks)
     return fprintf(stderr, "%d ranks: %d are possible\n", info.ranks, (int)kMaxRanks), 1;
-  /* The environment may change with the next call, so it is written down first. */
+  /* The values may change with the next call, so they are written down first. */
   used = snprintf(line, sizeof line, "%s %d %d %d %d %d %s %d",
                   strcmp(info.launcher, "Open MPI") == 0 ? "OpenMPI" : info.launcher, info.rank,
                   info.ranks, info.local_rank, info.local_ranks, info.one_host,

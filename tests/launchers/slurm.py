@@ -1,5 +1,5 @@
-"""A whole Slurm on this machine, in a folder of its own: key, socket, ports, configuration. It ends
-with the test, however that ends."""
+"""A whole Slurm on this machine, with a key, socket, ports and configuration of its own, in a
+folder. It ends with the test, however the test ends."""
 
 import ctypes
 import getpass
@@ -58,12 +58,12 @@ def die_with_the_test():
 
 
 def program(name):
-    """Returns the path of a program. Daemons lie where not all users look."""
+    """Returns the path of a program. Daemons are in folders that are not in every user's PATH."""
     return shutil.which(name, path=os.environ['PATH'] + ':/usr/sbin:/sbin')
 
 
 def missing():
-    """Names the parts of Slurm that are not installed; empty when all are."""
+    """Returns the names of the parts of Slurm that are not installed, or an empty text."""
     names = sorted(
         f'{name} (Debian: {package})' for name, package in PROGRAMS.items() if not program(name)
     )
@@ -120,7 +120,7 @@ class Slurm:
         )
         self.configuration.write_text(text, encoding='utf-8')
         munge = self.folder / 'munge'
-        # --force: root may run it, and its folder is not open to everybody.
+        # With --force root may run it, and its folder need not be open to everybody.
         self._daemon(
             'munged',
             '--force',
@@ -199,7 +199,7 @@ class Slurm:
                 pass  # ended meanwhile, or somebody else's
 
     def __exit__(self, *_):
-        """Stops the daemons in such an order that none asks for one that is gone."""
+        """Stops the daemons in an order in which none needs another one that is gone."""
         for daemon in reversed(self.daemons):
             daemon.terminate()
             try:

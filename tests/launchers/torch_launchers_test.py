@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/torch/fsdp2_train.py, unchanged, under each launcher: the same losses as below
-torchrun."""
+"""Runs examples/torch/fsdp2_train.py, unchanged, under each launcher. It must have the same losses
+as under torchrun."""
 
 import os
 import re
@@ -47,8 +47,8 @@ def test_under_srun(cluster, expected):
 
 
 def test_on_two_nodes(cluster, expected):
-    """MASTER_ADDR is given, because the names of these nodes are no host's; the rest follows from
-    Slurm's variables."""
+    """MASTER_ADDR is given, because the names of these nodes are not names of hosts. The rest
+    follows from Slurm's variables."""
     assert (
         losses(cluster.run('srun', '-N2', '-n2', sys.executable, *SCRIPT, MASTER_ADDR='127.0.0.1'))
         == expected
