@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A program that knows nothing of the sources (outside/) is built against the library in each way
-that its users have, and runs.
+"""Builds a program that uses nothing of the sources (outside/) with the library, in each way that
+users have, and runs it.
 
 usage: linking_test.py WAY ROOT BUILD FOLDER MESON
 
 WAY is one of
-  pkg-config       what `meson install` leaves: compiled with the words of fsccl.pc;
-                   examples/hello.c too; the programs run
-  cmake            the same tree, moved elsewhere, with find_package(fsccl)
-  subproject       the sources as a subproject of Meson, the library built anew (minutes)
-  subproject-setup as far as the configuration: the library alone would be built, no test and no program
-FOLDER is made, and kept: the compiler's cache knows its path.
+  pkg-config       builds the program and examples/hello.c with the tree that `meson install`
+                   makes and the flags of fsccl.pc, and runs them
+  cmake            uses the same tree, moved elsewhere, with find_package(fsccl)
+  subproject       uses the sources as a subproject of Meson, which takes minutes
+  subproject-setup only configures that: no test and no program of the sources is to be built
+FOLDER is made and kept, because the compiler's cache knows its path.
 """
 
 import json
@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 
-EXPECTED = 'fsccl 1: 41\n'  # header and library agree; a sum over one rank
+EXPECTED = 'fsccl 1: 41\n'  # 1: header and library have one version; 41: a sum over one rank
 
 
 def run(*command, **options):
@@ -59,7 +59,7 @@ class Linking:
         folder.mkdir(parents=True)
 
     def install(self):
-        """The installed tree, by a name that is not the prefix it was configured for."""
+        """Returns the installed tree, whose path is not the prefix for which it was configured."""
         staged = self.folder / 'staged'
         run(*self.meson, 'install', '-C', self.build, '--no-rebuild', '--destdir', staged)
         config = next(staged.rglob('fsccl.pc'))

@@ -37,8 +37,8 @@ def succeed(*command, **changes):
 
 
 class Environment:
-    """A virtual environment that sees the packages of this one, but for FSCCL's, and has a path
-    without a compiler."""
+    """A virtual environment with the packages of this one, except FSCCL's, and with a PATH without
+    a compiler."""
 
     def __init__(self, folder):
         subprocess.run([sys.executable, '-m', 'venv', folder / 'venv'], check=True)
@@ -56,7 +56,7 @@ class Environment:
                     ):
                         (others / entry.name).symlink_to(entry)
         (self.site / 'others.pth').write_text(f'{others}\n')
-        self.pip('uninstall', '-y', 'setuptools')  # where venv brings one it is older than torch's
+        self.pip('uninstall', '-y', 'setuptools')  # the one of venv may be older than torch's
 
     def files(self):
         return sorted(

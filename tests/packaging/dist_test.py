@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of the sources is the same whoever packs it, and when; it has the bill of materials,
-and all that a build needs.
+"""Tests that the archive of the sources is the same whoever packs it, and when, and that it has the
+bill of materials and everything that a build needs.
 
 usage: dist_test.py ROOT BUILD_FOLDER
 """
@@ -32,7 +32,7 @@ def main():
     os.environ.pop('SOURCE_DATE_EPOCH', None)
     with tempfile.TemporaryDirectory() as folder:
         first = pack(root, build, Path(folder, 'first'), 0o022)
-        time.sleep(1.1)  # a time that got into the archive would differ
+        time.sleep(1.1)  # if the archive had a time in it, that would differ
         second = pack(root, build, Path(folder, 'second'), 0o077)
         assert first.read_bytes() == second.read_bytes(), 'two archives of one commit differ'
         with tarfile.open(first) as archive:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The manual pages and completions: they say what the programs say, groff has nothing against them,
-bash completes by them, and zsh and fish read theirs where they are installed.
+"""Tests the manual pages and completions. They agree with the programs' --help, groff has no
+warning about the pages, bash completes with them, and zsh and fish read theirs if they are
+installed.
 
 usage: program_docs_test.py PAGE BASH ZSH FISH PROGRAM
 """
@@ -74,7 +75,7 @@ def main():
         assert complete(completion, program.name, 'step', '--wire', 'f') == ['fp16', 'fp32']
         assert complete(completion, program.name, 'step', '--ranks', '') == []
     if shutil.which('groff'):
-        # A word that is longer than a line is no fault: lists of choices are.
+        # A word that is longer than a line is no fault, because lists of choices are so long.
         assert run('groff', '-man', '-Tutf8', '-ww', '-Wbreak', '-z', page) == ''
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every recipe of packaging/ has the version of meson.build and names each library that meson.build
-cannot do without.
+"""Tests that every recipe of packaging/ has the version of meson.build, and names each library that
+meson.build requires.
 
 usage: recipes_test.py ROOT
 """
@@ -10,7 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-# The name in meson.build: in Debian's control file and the Dockerfile, in Spack, in conda.
+# The name in meson.build, and the names in Debian's control file and the Dockerfile, in Spack, and
+# in conda.
 NAMES = {
     'fmt': ('libfmt-dev', 'fmt', 'fmt'),
     'libsodium': ('libsodium-dev', 'libsodium', 'libsodium'),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the source distribution of fsccl-torch holds all that the package is built from:
-outside of a clone it makes the wheel that the clone makes."""
+"""Tests that the source distribution of fsccl-torch is complete: built outside of a clone, it makes
+the same wheel as the clone."""
 
 import shutil
 import subprocess

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels fsccl and fsccl-torch as a user has them: installed with pip from a folder, with no
-compiler on the path, beside a torch that is there; used, and taken away again.
+"""Tests the wheels fsccl and fsccl-torch as a user has them. They are installed with pip from a
+folder, without a compiler on the path, beside an existing torch. They are used, and removed again.
 
-FSCCL_WHEELHOUSE names a folder with both wheels, such as packaging/wheel/build.py leaves; else they
-are made from the build tree.
+FSCCL_WHEELHOUSE names a folder with both wheels, such as packaging/wheel/build.py makes. If it is
+not set, the wheels are made from the build tree.
 """
 
 import json

@@ -1,5 +1,5 @@
-/* A program of somebody else: C99, the installed header, one rank. Prints what the library is and
- * what it computed. */
+/* A program as a user writes it, in C99, with the installed header, and one rank. It prints whether
+ * the library's version is the header's, and a sum that the library has computed. */
 #include <fsccl/fsccl.h>
 #include <stdio.h>
 
