@@ -1,6 +1,6 @@
-// CUDA's numbers and types as the stand-in needs them, after cuda.h and without it. Declared apart
-// from src/cuda/driver.h on purpose: what stands in for the driver must not take over a mistake of
-// its user. tests/unit/cuda/abi_test.cpp compares the user's.
+// CUDA's numbers and types that the stand-in needs, written after cuda.h without including it. They
+// are declared apart from src/cuda/driver.h on purpose, so that a mistake there does not get into
+// the stand-in. tests/unit/cuda/abi_test.cpp compares the library's declarations with cuda.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -54,17 +54,17 @@ struct AccessDescription {
 };
 
 struct CopyAttributes {
-  int source_order;  // 1: of the stream, 2: during the call, 3: any
+  int source_order;  // the source is read: 1: in stream order, 2: during the call, 3: at any time
   Location source_hint, destination_hint;
   unsigned flags;
 };
 
 struct MemoryOperation {
-  int operation;  // a wait: 1 (32 bits), 4 (64); a write: 2, 5; 6: a barrier
+  int operation;  // 1: wait for 32 bits, 4: for 64 bits; 2, 5: write them; 6: barrier
   unsigned long long address;
   uint64_t value;
-  // wait: 0: (signed)(*address - value) >= 0, 1: ==, 2: *address & value; write: 1: no barrier
-  // before it
+  // A wait has its condition here. 0: (signed)(*address - value) >= 0, 1: *address == value,
+  // 2: *address & value. In a write 1 means that there is no barrier before it.
   unsigned flags;
   unsigned long long alias;
   uint64_t rest;

@@ -1,5 +1,5 @@
-// Memory of a device that is allocated without a handle, host memory that devices reach, and what
-// an address is.
+// The driver's functions for device memory without handles, for host memory that devices can reach,
+// and for kinds of addresses.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ uint64_t up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Returns true if the process has all of this memory.
+// Returns true if all of this memory is mapped in the process.
 bool there(const void* pointer, size_t bytes) {
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
                  begin = reinterpret_cast<uint64_t>(pointer) / page * page;
@@ -28,7 +28,8 @@ bool there(const void* pointer, size_t bytes) {
 
 namespace fsccl::stand_in {
 
-// Its end lies before a page that faults, as near as the alignment lets it.
+// Behind an allocation lies a page that faults. The allocation ends as near to it as its alignment
+// allows.
 Code make_allocation(Device& device, DevicePointer* address, size_t bytes) {
   if (bytes > device.bytes || !device.charge(up(bytes, kAlignment))) return kOutOfMemory;
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), room = up(bytes, page);
@@ -89,7 +90,7 @@ Code cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
   return make_allocation(*current(), address, bytes);
 }
 
-// Waits for the device's streams, as the driver does.
+// Waits for the device's streams before it frees the memory, as the driver does.
 Code cuMemFree_v2(DevicePointer address) {
   if (const Code code = enter("cuMemFree_v2", Needs::unhindered)) return code;
   Memory& m = memory();
@@ -145,7 +146,8 @@ Code cuMemHostGetDevicePointer_v2(DevicePointer* device, void* host, unsigned fl
   return kSuccess;
 }
 
-// The allocation, or the mapping, that an address lies in. Several mappings end to end are several.
+// Finds the allocation or the mapping in which an address lies. Mappings that lie end to end are
+// not one range.
 Code cuMemGetAddressRange_v2(DevicePointer* begin, size_t* bytes, DevicePointer address) {
   if (const Code code = enter("cuMemGetAddressRange_v2")) return code;
   Memory& m = memory();
@@ -162,7 +164,7 @@ Code cuMemGetAddressRange_v2(DevicePointer* begin, size_t* bytes, DevicePointer 
   return kInvalidValue;
 }
 
-// That an address is none of CUDA's breaks no rule: it is what is asked.
+// It breaks no rule to ask about an address that CUDA does not know.
 Code cuPointerGetAttribute(void* value, int which, DevicePointer address) {
   if (const Code code = enter("cuPointerGetAttribute")) return code;
   unsigned type = 0;

@@ -8,15 +8,16 @@
 #include <string>
 
 extern "C" {
-// Returns the calls since the process began: of "cuMemCreate", or for launches of "kernel NAME" and
-// "NAME<<<BLOCKS, THREADS>>>"; of all if `name` is null.
+// Returns the number of calls since the process began: of a function such as "cuMemCreate", of
+// launches named as "kernel NAME" or "NAME<<<BLOCKS, THREADS>>>", or of all if `name` is null.
 uint64_t fsccl_stand_in_calls(const char* name);
 // Makes the nth call from now (1: the next) return `code`.
 void fsccl_stand_in_fail(const char* function, int nth, int code);
-// Makes calls behave as if work on the device had failed, or with 0 as if it never had.
+// Makes calls behave as if work on the device had failed with this code, or with 0 as if it had not
+// failed.
 void fsccl_stand_in_break(int ordinal, int code);
-// Returns how many exist of a kind: "handles", "mappings", "reservations", "allocations",
-// "registrations", "streams", "events", "modules", "graphs".
+// Returns the number of existing objects of a kind: "handles", "mappings", "reservations",
+// "allocations", "registrations", "streams", "events", "modules", "graphs".
 int64_t fsccl_stand_in_live(const char* kind);
 uint64_t fsccl_stand_in_used_bytes(int ordinal);
 // Writes lines like "3 events" for all that exists except modules, and returns the text's size.
@@ -32,8 +33,8 @@ class Control {
   Control() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
   // Returns false if there is no driver, or a real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_calls"); }
-  // A real driver has the answer "none" to the questions below; calls that change something are for
-  // the stand-in alone.
+  // With a real driver the functions below return 0 or an empty text. Functions that change
+  // something may be called with the stand-in only.
   uint64_t calls(const char* name = nullptr) const {
     return there() ? find<decltype(fsccl_stand_in_calls)>("fsccl_stand_in_calls")(name) : 0;
   }

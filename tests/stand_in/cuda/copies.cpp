@@ -1,10 +1,10 @@
-// Copies, fills and values in a stream. Pointers are looked at twice: when they are put, as the
-// driver does, and when the work is done, because memory may be gone by then; that breaks the
-// device, as a GPU's illegal access does.
+// The driver's functions for copies, fills and values in a stream. They check pointers twice: when
+// the work is put on the stream, as the driver does, and when it is done, because memory may be
+// gone by then. That breaks the device, as an illegal access breaks a GPU.
 //
-// Ordinary host memory (neither of a device nor registered) in a copy makes the call wait, but for
-// a small source, which is read at once: the driver stages it. So a caller that relies on copies of
-// such memory being asynchronous blocks here as it may there.
+// If a copy uses ordinary host memory (neither of a device nor registered), the call waits, except
+// for a small source, which is read at once because the driver stages it. So a caller that relies
+// on copies of such memory being asynchronous blocks here, as it may with the driver.
 #include <sched.h>
 #include <time.h>
 
@@ -42,7 +42,8 @@ Code run(const Copy& copy, const Device& device) {
   });
 }
 
-// Looks both pointers up; a foreign one is refused.
+// Looks both pointers up, and refuses the call if one is foreign. Sets *waits if the call must
+// wait, and *host_source if the source must be read at once.
 Code look(const char* function, const Copy& copy, const Device& device, bool* waits,
           bool* host_source) {
   const Kind to = memory().kind(copy.destination, copy.bytes, device, true),

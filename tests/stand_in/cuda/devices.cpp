@@ -1,4 +1,4 @@
-// The driver's functions for itself and its devices, and its errors in words.
+// The driver's functions for itself, for its devices, and for texts of its errors.
 #include <cstdio>
 #include <cstring>
 

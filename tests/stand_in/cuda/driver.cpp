@@ -28,13 +28,13 @@ struct State {
   std::map<std::string, int64_t> live;
   std::vector<Failure> failures;
   std::vector<std::string> broken_rules;
-  std::vector<std::string> waiting;  // functions that wait for the device, as a driver's may
+  std::vector<std::string> waiting;  // functions that wait for the device, as they may in a driver
   std::atomic<bool> initialised{false}, forked{false};
 };
 
 thread_local std::vector<Device*> contexts;
 thread_local bool in_host_function = false;
-thread_local int capture_mode = 0;  // global; 2: relaxed
+thread_local int capture_mode = 0;  // 0: global; 2: relaxed
 
 std::vector<std::string> words(const char* variable, char separator) {
   std::vector<std::string> found;
@@ -60,7 +60,7 @@ State& state() {
   static State* const state = [] {
     pthread_atfork(nullptr, nullptr, [] { stand_in::state().forked = true; });
     return make_state();
-  }();  // kept: threads of streams may outlive static objects
+  }();  // never destroyed, because threads of streams may outlive static objects
   return *state;
 }
 
@@ -135,7 +135,7 @@ bool attribute(int which, int* value, const Device& device) {
     }
   }
   const auto found = usual.find(which);
-  if (which == 33) *value = 0x10 + device.physical;  // the bus
+  if (which == 33) *value = 0x10 + device.physical;  // the PCI bus
   if (found != usual.end()) *value = found->second;
   return which == 33 || found != usual.end();
 }

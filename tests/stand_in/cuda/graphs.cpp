@@ -1,7 +1,7 @@
-// The driver's functions for the capture of streams. No graph is made: what a stream is given
-// meanwhile runs at once, as if replayed, and a launch of the graph does nothing more. But what
-// CUDA forbids meanwhile is a broken rule: to ask or wait for the stream, or to make it wait for
-// what came before the capture.
+// The driver's functions for the capture of streams. They make no graph: work that is put on a
+// stream meanwhile runs at once, as if replayed, and a launch of the graph does nothing. But calls
+// that CUDA forbids during a capture break a rule: a query of the stream, a wait for it, and making
+// it wait for work from before the capture.
 #include <set>
 
 #include "stream.h"
@@ -12,7 +12,7 @@ namespace {
 
 struct Graphs {
   std::mutex mutex;
-  std::set<const void*> all;  // and what is made of them to be launched
+  std::set<const void*> all;  // graphs, and executable graphs made of them
   void* add() {
     const std::lock_guard lock(mutex);
     void* const made = new char;

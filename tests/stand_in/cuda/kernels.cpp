@@ -1,7 +1,8 @@
-// Modules and launches. A kernel is a function of libfsccl_emulated_kernels.so, beside this
-// library, above it, or named by FSCCL_STAND_IN_KERNELS: `fsccl_emulated_NAME` runs the whole grid,
-// `fsccl_emulated_sizes_NAME` are the bytes of each argument, and 0 behind the last. Arguments are
-// copied when a kernel is launched, as the driver does.
+// The driver's functions for modules and launches. Kernels are functions of
+// libfsccl_emulated_kernels.so, which lies beside this library, in the folder above, or at the path
+// FSCCL_STAND_IN_KERNELS. `fsccl_emulated_NAME` runs the whole grid, and
+// `fsccl_emulated_sizes_NAME` has the bytes of each argument, and 0 behind the last. Arguments are
+// copied when a kernel is launched, as by the driver.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -24,7 +25,7 @@ struct FunctionHandle {
   std::string name;
   void (*run)(const unsigned grid[3], const unsigned block[3], void** arguments);
   const unsigned* sizes;
-  bool loaded;  // onto the device
+  bool loaded;  // true if it was loaded onto the device
 };
 
 struct Modules {
@@ -47,13 +48,13 @@ void* kernels() {
     path.resize(path.rfind('/') + 1);
     const std::string file = "libfsccl_emulated_kernels.so";
     void* const beside = dlopen((path + file).c_str(), RTLD_NOW | RTLD_LOCAL);
-    // a driver that has less
+    // The library of a stand-in that plays another driver is in a folder below.
     return beside ? beside : dlopen((path + "../" + file).c_str(), RTLD_NOW | RTLD_LOCAL);
   }();
   return library;
 }
 
-// A fat binary, an ELF file or text of PTX: what a driver takes.
+// Returns true for images that a driver takes: a fat binary, an ELF file, or the text of PTX.
 bool loadable(const void* image) {
   static const unsigned char kFatBinary[4] = {0x50, 0xed, 0x55, 0xba};
   return image &&
@@ -116,7 +117,7 @@ Code cuFuncLoad(FunctionHandle* function) {
   return kSuccess;
 }
 
-// By threads alone, of which a multiprocessor has 2048.
+// Takes only threads into account, of which a multiprocessor has 2048.
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionHandle* function, int threads,
                                                  size_t) {
   constexpr const char* kName = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
@@ -153,8 +154,8 @@ Code cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, 
                         sizeof(std::max_align_t));
     std::memcpy(copies.back().data(), arguments[i], function->sizes[i]);
   }
-  // The driver loads a function when it is first launched, which may wait for the whole device:
-  // here it always does.
+  // The driver may load a function only when it is first launched, and may wait for the whole
+  // device then. The stand-in always waits.
   if (!std::exchange(function->loaded, true)) synchronise(stream->device);
   count_call("kernel " + function->name);
   count_call(function->name + "<<<" + std::to_string(grid_x) + ", " + std::to_string(block_x) +

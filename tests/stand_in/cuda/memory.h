@@ -1,10 +1,9 @@
-// The stand-in's memory: physical memory (a memfd each), reserved addresses, mappings and their
-// rights, allocations and registered host memory. Device memory is memory of the process, so a
-// kernel is ordinary code; but memory without access rights faults, and so does the page behind an
+// The stand-in's memory: pieces of physical memory (each a memfd), reserved addresses, mappings and
+// their rights, allocations, and registered host memory. Device memory is memory of the process, so
+// a kernel is ordinary code. Memory without access rights faults, and so does the page behind an
 // allocation.
 //
-// Thread rules: Memory's functions may be called from any thread. While a copy runs, nothing can be
-// unmapped.
+// Memory's functions may be called from any thread. While a copy runs, nothing can be unmapped.
 #pragma once
 #include <functional>
 #include <map>
@@ -21,8 +20,8 @@ inline constexpr uint64_t kGranularity = 2u << 20;
 struct Physical {
   int fd = -1;
   uint64_t bytes = 0;
-  int handles = 0;            // the kinds it can be exported as
-  Device* charged = nullptr;  // null: imported, its maker pays
+  int handles = 0;            // the kinds of handles as which it can be exported
+  Device* charged = nullptr;  // the device whose memory it is; null if it was imported
   int ordinal = -1;           // ordinal of its device; -1: a device that this process does not see
   ~Physical();
 };
@@ -30,13 +29,13 @@ struct Physical {
 struct Mapping {
   uint64_t bytes = 0;
   std::shared_ptr<Physical> physical;
-  uint64_t readers = 0, writers = 0;  // one bit a device
+  uint64_t readers = 0, writers = 0;  // a bit for each device that may read or write
 };
 
 struct Allocation {
   uint64_t bytes = 0;
   Device* device = nullptr;
-  uint64_t map_begin = 0, map_bytes = 0;  // with the page that faults
+  uint64_t map_begin = 0, map_bytes = 0;  // includes the page that faults
 };
 
 struct Registration {
@@ -45,16 +44,16 @@ struct Registration {
   Device* device = nullptr;
 };
 
-// The kind of a range of addresses. `foreign`: device memory that is not there, or that this device
-// may not use, or of which only a part is there.
+// The kind of a range of addresses. It is `foreign` if it is device memory that does not exist, or
+// exists only in part, or that this device may not use.
 enum class Kind { host, registered, device, foreign };
 
 class Memory {
  public:
-  // Reached by `device`, for writing or reading.
+  // Returns the kind of a range to which `device` writes, or from which it reads.
   Kind kind(DevicePointer begin, uint64_t bytes, const Device& device, bool write);
-  // Runs `work` while nothing can be unmapped, when `allowed` says so of the kinds of both ranges;
-  // else kIllegalAddress.
+  // Runs `work` while nothing can be unmapped. If a range is foreign, it breaks a rule and returns
+  // kIllegalAddress instead.
   Code touch(const Device& device, DevicePointer destination, DevicePointer source, uint64_t bytes,
              const std::function<void()>& work);
   // Returns false if the address is neither device memory nor registered host memory.
@@ -62,7 +61,7 @@ class Memory {
 
   std::shared_mutex mutex;
   std::map<MemoryHandle, std::shared_ptr<Physical>> handles;
-  std::map<uint64_t, uint64_t> reservations;  // begin, bytes
+  std::map<uint64_t, uint64_t> reservations;  // from begin to bytes
   std::map<uint64_t, Mapping> mappings;
   std::map<uint64_t, Allocation> allocations;
   std::map<uint64_t, Registration> registrations;
@@ -74,7 +73,7 @@ class Memory {
 
 Memory& memory();
 
-// Memory that is allocated without a handle: of the driver's call for it, and of its pool.
+// Allocate and free memory without a handle, for cuMemAlloc() and for the driver's pool.
 Code make_allocation(Device& device, DevicePointer* address, size_t bytes);
 Code release_allocation(Device& device, DevicePointer address);
 

@@ -1,6 +1,6 @@
-// The driver's own pool of a device's memory, by the order of streams. Freed memory is gone when
-// its stream has come to the free: the pool keeps nothing, whatever its threshold, so it reserves
-// the live bytes.
+// The driver's functions for its own pool of device memory, in stream order. Freed memory is gone
+// when its stream has come to the free. The pool keeps nothing, whatever its threshold, so it
+// reserves only the live bytes.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -25,7 +25,7 @@ struct Pool {
 };
 enum Figure : int { kThreshold = 4, kReserved = 5, kMostReserved = 6 };
 
-// Returns the one pool of each device, which is kept.
+// Returns the pool of the device. Each device has one, which is never destroyed.
 Pool* pool_of(Device* device) {
   static std::mutex* const mutex = new std::mutex;
   static auto* const pools = new std::map<Device*, Pool*>;
@@ -85,7 +85,7 @@ Code cuMemAllocAsync(DevicePointer* address, size_t bytes, StreamHandle handle) 
   if (!stream || !address || !bytes)
     return refuse("cuMemAllocAsync", kInvalidValue, "%zu bytes on stream %p", bytes, handle);
   Code code = make_allocation(stream->device, address, bytes);
-  if (code == kOutOfMemory) {  // memory that streams have still to free is waited for
+  if (code == kOutOfMemory) {  // waits for streams that have memory to free
     synchronise(stream->device);
     code = make_allocation(stream->device, address, bytes);
   }

@@ -63,7 +63,7 @@ class StandIn : public ::testing::Test {
     current.reset();
     control.broken_rules();
   }
-  // The stream stands still until the gate is opened.
+  // Makes the stream wait until the gate is opened.
   void close(CUstream stream, int gate) {
     CUstreamBatchMemOpParams wait;
     wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;

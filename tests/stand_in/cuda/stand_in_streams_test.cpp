@@ -1,4 +1,5 @@
-// Tests the stand-in's streams, and which other calls they and captures of them delay or forbid.
+// Tests the stand-in's streams, and which other calls are delayed or forbidden while streams wait
+// or are being captured.
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -64,7 +65,7 @@ TEST_F(StandIn, TheDefaultStreamIsBeforeAndBehindThoseThatBlock) {
 TEST_F(StandIn, ValuesAreComparedInACircle) {
   CUstreamBatchMemOpParams operations[3];
   *words(memory) = 5;
-  operations[0] = {CU_STREAM_MEM_OP_WAIT_VALUE_32, memory, 0xfffffff0u};  // 5 is 21 behind it
+  operations[0] = {CU_STREAM_MEM_OP_WAIT_VALUE_32, memory, 0xfffffff0u};  // 5 is 21 greater
   operations[1] = {CU_STREAM_MEM_OP_WRITE_VALUE_32, memory, 7};
   operations[2] = {CU_STREAM_MEM_OP_WRITE_VALUE_64, memory + 8, uint64_t{1} << 40};
   ASSERT_EQ(d().cuStreamBatchMemOp(a, 3, operations, 0), CUDA_SUCCESS);
@@ -89,15 +90,15 @@ TEST_F(StandIn, OrdinaryMemoryMakesACopyWaitUnlessItIsASmallSource) {
   uint32_t small = 11;
   close(a, 0);
   ASSERT_EQ(d().cuMemcpyAsync(memory, address_of(&small), 4, a), CUDA_SUCCESS);
-  small = 12;  // the copy has it already
+  small = 12;  // the copy has read the 11 already
   gates[0] = 1;
   uint32_t back = 0;
   ASSERT_EQ(d().cuMemcpyAsync(address_of(&back), memory, 4, a), CUDA_SUCCESS);
   EXPECT_EQ(back, 11u) << "and it is there when the call returns";
 }
 
-// The copy may wait for a call of another thread, which it keeps out. On a GPU such a pair never
-// ends.
+// The copy may wait for a call of another thread, which it keeps out of the driver. On a GPU
+// neither call would ever end.
 TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
   for (const bool another_calls : {false, true}) {
     gates[0] = 0;
@@ -111,7 +112,7 @@ TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
     while (control.calls("cuMemcpyAsync") == before) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (another_calls)
-      // Once the rule is broken the call goes on; it would not return otherwise.
+      // The call returns only because the stand-in notes a broken rule and lets it go on.
       EXPECT_EQ(d().cuStreamQuery(b), CUDA_SUCCESS);
     else
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -177,7 +178,7 @@ TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
   EXPECT_EQ(d().cuStreamWaitEvent(stream, within, 0), CUDA_SUCCESS);
   EXPECT_EQ(d().cuEventQuery(within), 907);
   EXPECT_EQ(d().cuEventSynchronize(within), 907);
-  std::thread([&] {  // another thread, another stream, and nothing that the capture has to do with
+  std::thread([&] {  // a thread and a stream that have nothing to do with the capture
     const auto allocated = [] {
       CUdeviceptr pointer = 0;
       const CUresult code = d().cuMemAlloc(&pointer, 4);

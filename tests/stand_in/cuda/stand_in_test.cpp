@@ -1,6 +1,6 @@
-// Tests that the stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA
-// refuses; otherwise a test over it would prove nothing. This file tests memory, kernels and calls;
-// stand_in_streams_test.cpp tests streams.
+// Tests that the stand-in keeps the rules of CUDA on which the library relies, and refuses calls
+// that CUDA refuses. Otherwise a test over it would prove nothing. This file tests memory, kernels
+// and calls. stand_in_streams_test.cpp tests streams.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -182,7 +182,7 @@ TEST_F(StandIn, AKernelHasTheArgumentsOfItsLaunch) {
   CUdeviceptr values = memory;
   void* arguments[] = {&values, &more};
   const uint64_t before = control.calls("kernel add");
-  ASSERT_EQ(d().cuFuncLoad(add), CUDA_SUCCESS);  // else the launch waits for the gate
+  ASSERT_EQ(d().cuFuncLoad(add), CUDA_SUCCESS);  // so the launch need not wait for the gate
   close(a, 0);
   EXPECT_EQ(d().cuLaunchKernel(add, 2, 1, 1, 2048, 1, 1, 0, a, arguments, nullptr),
             CUDA_ERROR_INVALID_VALUE);
@@ -196,8 +196,8 @@ TEST_F(StandIn, AKernelHasTheArgumentsOfItsLaunch) {
   ASSERT_EQ(d().cuModuleUnload(module), CUDA_SUCCESS);
 }
 
-// A kernel that is loaded only by its launch may wait for the whole device, and here it always
-// does.
+// A launch that has to load the kernel may wait for the whole device, and over the stand-in it
+// always does.
 TEST_F(StandIn, AKernelIsLoadedByItsFirstLaunchWhichWaits) {
   static const unsigned char image[16] = {0x50, 0xed, 0x55, 0xba};
   CUmodule module = nullptr;

@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kLook{5}, kMostStood{200};
 
 std::shared_ptr<Stream> Stream::start(Device& device, bool blocking) {
   auto stream = std::make_shared<Stream>(device, blocking);
-  std::thread(run, stream).detach();  // the process may end with work that waits for ever
+  std::thread(run, stream).detach();  // never joined, because its work may wait for ever
   return stream;
 }
 
@@ -62,8 +62,8 @@ bool Stream::touches(Range range) {
   });
 }
 
-// A stream stands behind another one also for the moment in which it finds that it need not wait,
-// so streams may stand in a circle for a moment: the walk has an end.
+// A stream counts as waiting for another one also in the moment before it finds that it need not
+// wait. So streams may seem to wait in a circle for a moment, and the number of steps is limited.
 bool Stream::stands() {
   constexpr int kMostStreams = 1000;
   Stream* stream = this;
@@ -82,8 +82,8 @@ bool Stream::stands() {
   return false;
 }
 
-// After an error nothing of the device runs any more, but what waits for it goes on, and learns of
-// it.
+// Carries out the stream's work. After an error no work of the device is carried out any more, but
+// its tickets are completed, so calls that wait for it go on and return the error.
 void Stream::run(const std::shared_ptr<Stream>& self) {
   for (;;) {
     std::vector<Ticket> after;

@@ -1,6 +1,7 @@
-// A stream: a queue and a thread that works it off in order. Work that must be done before (an
-// event, or the rules of the legacy default stream) is a ticket: a stream and a number in it.
-// Tickets name work that was put before, so they cannot wait in a circle.
+// A stream is a queue and a thread that carries out its work in order. Work for which other work
+// must wait (because of an event, or the rules of the legacy default stream) is named by a ticket:
+// a stream and a number in it. Tickets name work that was put before, so they cannot wait in a
+// circle.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -21,7 +22,7 @@ struct Ticket {
   uint64_t number = 0;
 };
 
-// Memory that work touches, as far as it is known: that of kernels is not.
+// Memory that work touches. The memory that kernels touch is not known.
 struct Range {
   uint64_t begin = 0, bytes = 0;
 };
@@ -33,18 +34,18 @@ class Stream {
 
   static std::shared_ptr<Stream> start(Device& device, bool blocking);
   void put(std::vector<Ticket> after, Work work, uint64_t number, std::vector<Range> touched);
-  void end();  // once the queue is empty
+  void end();  // ends the thread once the queue is empty
   bool done(uint64_t number);
   void wait(uint64_t number);
   bool wait_for(uint64_t number, std::chrono::milliseconds time);
   bool idle();
   size_t unfinished();
-  bool touches(Range range);  // returns true if work that it has still to do touches the range
-  bool stands();              // it waits for a value, or for a stream that does
+  bool touches(Range range);  // returns true if work in the queue touches the range
+  bool stands();              // returns true if it waits for a value, or for a stream that does
 
   Device& device;
-  const bool blocking;  // against the legacy default stream
-  uint64_t last = 0;    // the number of what was put last; under the device's order
+  const bool blocking;  // it and the legacy default stream wait for each other
+  uint64_t last = 0;    // the number of the last work that was put; guarded by the device's order
   std::atomic<bool> capturing{false};
   std::atomic<bool> waits_for_value{false};
 
@@ -57,7 +58,7 @@ class Stream {
   static void run(const std::shared_ptr<Stream>& self);
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> queue_;  // the first is being worked off
+  std::deque<Item> queue_;  // the first item is being carried out
   std::shared_ptr<Stream> behind_;
   uint64_t done_ = 0;
   bool ending_ = false;

@@ -15,7 +15,7 @@ struct Event {
 };
 using EventHandle = Event*;
 
-// Guards which events exist and what they stand for.
+// Guards the table of events, and the work that each event stands for.
 std::mutex& events_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;

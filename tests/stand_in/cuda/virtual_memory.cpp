@@ -1,6 +1,6 @@
-// The driver's virtual memory management: physical memory is a memfd, a reservation is addresses
-// without rights, and a mapping is the file over them. Other processes get a descriptor, or a
-// fabric handle that says where to find one.
+// The driver's functions for virtual memory. Physical memory is a memfd, a reservation is a range
+// of addresses without access rights, and a mapping maps the file there. Other processes get a
+// descriptor, or a fabric handle that says where to find one.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ int supported_handles(const Device& device) {
   return (posix ? kPosixHandle : 0) | (fabric ? kFabricHandle : 0);
 }
 
-Code import_descriptor(int fd, MemoryHandle* handle) {  // takes it
+Code import_descriptor(int fd, MemoryHandle* handle) {  // takes ownership of fd
   char name[64] = "", link[64];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   struct stat file = {};
@@ -202,8 +202,9 @@ Code cuMemMap(DevicePointer address, size_t bytes, size_t offset, MemoryHandle h
   return kSuccess;
 }
 
-// Unmaps without waiting, even if CUDA waits, because its documentation does not promise that. Work
-// that is still to be done there breaks a rule at once, and accesses nothing when its turn comes.
+// Unmaps without waiting, even if CUDA waits, because CUDA's documentation does not promise that.
+// If work on the memory is still to be done, a rule is broken at once, and the work accesses
+// nothing when its turn comes.
 Code cuMemUnmap(DevicePointer address, size_t bytes) {
   if (const Code code = enter("cuMemUnmap")) return code;
   for (Device* const device : devices())
@@ -228,7 +229,7 @@ Code cuMemUnmap(DevicePointer address, size_t bytes) {
 Code cuMemSetAccess(DevicePointer address, size_t bytes, const AccessDescription* access,
                     size_t descriptions) {
   if (const Code code = enter("cuMemSetAccess")) return code;
-  for (size_t i = 0; access && i < descriptions; i++)  // as CUDA says that it does
+  for (size_t i = 0; access && i < descriptions; i++)  // waits, as CUDA's documentation says
     if (Device* const device = device_at(access[i].location.id)) synchronise(*device);
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
@@ -253,7 +254,8 @@ Code cuMemSetAccess(DevicePointer address, size_t bytes, const AccessDescription
   return kSuccess;
 }
 
-// Returns one more handle of what is mapped there; memory of cuMemAlloc has none.
+// Returns one more handle of the physical memory that is mapped there. Memory of cuMemAlloc() has
+// no handle.
 Code cuMemRetainAllocationHandle(MemoryHandle* handle, void* address) {
   if (const Code code = enter("cuMemRetainAllocationHandle")) return code;
   Memory& m = memory();

@@ -1,6 +1,6 @@
-// NCCL's numbers and types as the stand-in needs them, after nccl.h and without it. Declared apart
-// from transports/nccl on purpose: what stands in for NCCL must not take over a mistake of its
-// user.
+// NCCL's numbers and types that the stand-in needs, written after nccl.h without including it. They
+// are declared apart from transports/nccl on purpose, so that a mistake there does not get into the
+// stand-in.
 #pragma once
 #include <cstddef>
 
@@ -30,14 +30,15 @@ enum Type : int {
   kBfloat16,
   kTypes
 };
-// kMade: from here on, ncclRedOpCreatePreMulSum's
+// Numbers from kMade on are operators that ncclRedOpCreatePreMulSum() has made.
 enum Operator : int { kSum, kProduct, kMaximum, kMinimum, kAverage, kMade };
 
 struct UniqueId {
   char bytes[128];
 };
 
-struct Config {  // the fields of 2.28 that are looked at
+// The fields of ncclConfig_t of NCCL 2.28 that the stand-in reads.
+struct Config {
   size_t size;
   unsigned magic, version;
   int blocking, cluster, least_ctas, most_ctas;

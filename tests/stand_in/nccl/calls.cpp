@@ -1,5 +1,5 @@
-// Collectives, messages and groups: what a call says is checked, kept until the group ends, and put
-// on its stream there.
+// NCCL's functions for collectives, messages and groups. The arguments of a call are checked and
+// kept until the group ends, and then the operations are put on their streams.
 #include <algorithm>
 
 #include "driver.h"
@@ -21,11 +21,11 @@ struct Group {
 };
 thread_local Group group;
 
-// The job that this thread began last, which is one for all communicators of a group.
+// The job that this thread began last. All communicators of a group share one job.
 thread_local std::shared_ptr<Job> last_job;
 
 struct Launched {
-  std::shared_ptr<Comm> comm;  // also after the handle was freed
+  std::shared_ptr<Comm> comm;  // keeps the communicator, also after the handle was freed
   ncclComm* handle;
   std::vector<Operation> operations;
 };

@@ -18,13 +18,13 @@ struct Injection {
 struct Books {
   std::mutex mutex;
   std::map<std::string, uint64_t> calls;                     // by function
-  std::map<std::pair<std::string, int>, int> calls_of_rank;  // for injections that name a rank
+  std::map<std::pair<std::string, int>, int> calls_of_rank;  // by function and rank
   std::vector<Injection> injections;
   std::string rules, last_error;
 };
 
-// "ncclAllGather:3:error,ncclCommInitRankConfig:1:hang:1": function, which call of it, what
-// happens, and on which rank alone.
+// Reads a list such as "ncclAllGather:3:error,ncclCommInitRankConfig:1:hang:1". An entry names a
+// function, the number of its call, the fault, and the only rank on which it happens.
 std::vector<Injection> read_injections() {
   std::vector<Injection> found;
   const char* const text = std::getenv("FSCCL_STAND_IN_NCCL_FAIL");

@@ -1,4 +1,5 @@
-// The control of the stand-in for NCCL, in the libnccl.so.2 that the library under test uses.
+// The control of the stand-in for NCCL, for tests. It finds the functions in the libnccl.so.2 that
+// the library under test uses.
 #pragma once
 #include <dlfcn.h>
 
@@ -13,7 +14,8 @@ class Control {
   Control() : library_(dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {}
   // Returns false if there is no NCCL, or the real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_nccl_calls"); }
-  // Returns the calls of this process: "ncclAllGather"; also "ncclAllGather by copy engines".
+  // Returns the number of calls of a function in this process. The name may be "ncclAllGather", or
+  // "ncclAllGather by copy engines".
   uint64_t calls(const char* function) const {
     return reinterpret_cast<uint64_t (*)(const char*)>(
         dlsym(library_, "fsccl_stand_in_nccl_calls"))(function);

@@ -5,7 +5,8 @@
 namespace fsccl::stand_in_nccl {
 
 bool on_device(const void* memory);
-// other: memory without handles, which windows cannot be on
+// The kind of physical memory behind a buffer. `other` is memory without handles, on which there
+// can be no window.
 enum class Backing { none, other, one_piece, several };
 Backing backing_of(const void* memory, size_t bytes);
 bool capturing(void* stream);

@@ -1,6 +1,6 @@
 // Runs a test's body in a process of its own, because the stand-in reads its settings once. gtest
-// prints nothing of a death test's process and keeps the exit alone, so the process itself reports
-// its failures.
+// does not print the output of a death test's process and looks only at its exit, so the process
+// reports its failures itself.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ namespace fsccl::stand_in_nccl {
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-// The body must keep NCCL's rules, too.
+// Runs the body in a process with these variables. The body must keep NCCL's rules, too.
 template <class Body>
 void in_process(std::initializer_list<std::pair<const char*, const char*>> environment, Body body) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -1,4 +1,5 @@
-// The life of communicators: made in the background, closed, aborted; and their windows.
+// NCCL's functions that make communicators in the background, close and abort them, and those for
+// windows.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -41,7 +42,7 @@ bool Comm::meet(uint64_t value, std::vector<uint64_t>* all) {
   if (!come(number)) return false;
   all->clear();
   for (int q = 0; q < ranks; q++) all->push_back(region->meetings[q].value);
-  region->meetings[rank].number = number + 1;  // has read
+  region->meetings[rank].number = number + 1;  // this rank has read all values
   return come(number + 1);
 }
 
@@ -76,8 +77,8 @@ Code in_background(Comm& comm, std::function<int()> job) {
 
 namespace {
 
-// Waits for what runs; then nothing refers to the communicator but streams that have not come to it
-// yet, which hold it.
+// Waits for the threads of the communicator. After that only streams that have not come to its
+// operations yet refer to it, and they keep it alive.
 void close_down(ncclComm* handle) {
   for (std::thread& thread : handle->comm->threads) thread.join();
   handle->comm->threads.clear();
@@ -178,7 +179,8 @@ int ncclCommFinalize(ncclComm* handle) {
   if (handle->comm->job == kInProgress)
     return broken("ncclCommFinalize before the communicator is ready");
   if (!handle->comm->blocking) begin_job(*handle->comm);
-  // Like the real one, it waits for what streams were given: the caller need not.
+  // Like the real function, this waits in the background for operations on streams. The caller does
+  // not wait.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
         wait_until([&] { return handle->outstanding == 0; }, [&] { return handle->comm->over(); })
@@ -199,7 +201,7 @@ int ncclCommAbort(ncclComm* handle) {
   (void)called("ncclCommAbort", handle->comm->rank);
   handle->comm->stopped = true;
   if (handle->comm->group_job) handle->comm->group_job->joined = true;
-  // As the real one, it waits for the device, and so for copy engines.
+  // Like the real function, this waits for the device, and so for copy engines.
   (void)wait_until([&] { return handle->comm->endless == 0; }, [] { return false; });
   close_down(handle);
   return kSuccess;
@@ -214,7 +216,8 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
         "ncclCommRevoke in the middle of a call or after an error: NCCL then uses what it has "
         "freed");
   handle->comm->stopped = true;
-  // It does as the real one: the communicator is in progress until nothing of it runs any more.
+  // As with the real function, the communicator is in progress until none of its operations runs
+  // any more.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
         wait_until([&] { return handle->outstanding == 0; }, [] { return false; })
@@ -223,9 +226,9 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
   });
 }
 
-// A refusal is the communicator's error for good: NCCL takes nothing more on it. The call does not
-// report work in the background, like the real one (2.27 to 2.30): it returns success, and the
-// communicator's state says that it is in progress.
+// If the window is refused, the communicator keeps that error, and NCCL accepts no further call on
+// it. Like the real function (2.27 to 2.30), this one does not report work in the background: it
+// returns success, and only the communicator's state says that it is in progress.
 int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** window, int flags) {
   if (const int bad = check(handle, "ncclCommWindowRegister"); bad != kSuccess) return bad;
   const std::shared_ptr<Comm> comm = handle->comm;

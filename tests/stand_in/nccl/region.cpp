@@ -15,7 +15,8 @@ UniqueId make_region() {
   UniqueId id{};
   const int fd = memfd_create("stand-in for NCCL", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, sizeof(Region)) != 0) return id;
-  // Open as long as the process lives: nobody says when all have come.
+  // The file stays open as long as the process lives, because nothing says when all ranks have
+  // opened it.
   std::snprintf(id.bytes, sizeof id.bytes, "fsccl stand-in /proc/%d/fd/%d", getpid(), fd);
   return id;
 }

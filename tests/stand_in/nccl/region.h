@@ -1,6 +1,6 @@
-// The memory that the ranks of a communicator share: a memfd, which the process that made the
-// unique id keeps open and the others open by that process' number. It holds a channel of bytes for
-// each pair of ranks, and the next action of each rank.
+// The memory that the ranks of a communicator share. It is a memfd, which the process that made the
+// unique id keeps open, and which the others open by that process's number. It has a channel of
+// bytes for each pair of ranks, and the next action of each rank.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,20 +14,22 @@ namespace fsccl::stand_in_nccl {
 inline constexpr int kMostRanks = 16;
 inline constexpr uint64_t kChannelBytes = 32u << 10, kNoPlace = ~uint64_t{0};
 
-struct Channel {  // bytes from one rank to another
+// The bytes on their way from one rank to another.
+struct Channel {
   std::atomic<uint64_t> written, read;
   char bytes[kChannelBytes];
 };
 
-struct Announced {  // a collective, before it begins
+// A collective that a rank is about to begin.
+struct Announced {
   std::atomic<uint64_t> number;
-  uint64_t place;  // where its buffers lie in windows; kNoPlace: not in any
+  uint64_t place;  // the place of its buffers in windows, or kNoPlace
   char text[128];
 };
 
 struct Region {
   std::atomic<uint32_t> ranks, arrived;
-  std::atomic<uint64_t> hosts[kMostRanks];  // by NCCL_HOSTID; 0: not set
+  std::atomic<uint64_t> hosts[kMostRanks];  // from NCCL_HOSTID; 0: not set
   std::atomic<uint32_t> broken;             // a rank has found a disagreement, and `problem`
   char problem[512];
   struct Meeting {
@@ -41,7 +43,7 @@ UniqueId make_region();
 // Returns null if the id is not one of make_region().
 std::shared_ptr<Region> open_region(const UniqueId& id);
 
-// Naps until done() or stop() is true. Returns false if stop() was.
+// Sleeps briefly until done() or stop() is true. Returns false if it was stop().
 bool wait_until(const std::function<bool()>& done, const std::function<bool()>& stop);
 
 }  // namespace fsccl::stand_in_nccl

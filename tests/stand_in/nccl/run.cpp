@@ -1,5 +1,5 @@
-// The work on a stream's thread. Collectives send bytes between all ranks, and reduce in the order
-// of the ranks; as NCCL's rings do, they round to the type at every step.
+// The work of operations in a stream's thread. Collectives send bytes between all ranks, and reduce
+// in rank order. Like NCCL's rings they round to the type at every step.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,8 +10,8 @@
 namespace fsccl::stand_in_nccl {
 namespace {
 
-// Work on this thread that does not end when the communicator is stopped: copy engines wait for
-// peers' words, and symmetric kernels before 2.29 spin.
+// True while this thread does work that does not end when the communicator is stopped: copy engines
+// wait for peers' words, and symmetric kernels before 2.29 spin.
 thread_local bool endless = false;
 bool over(const Comm& comm) { return comm.region->broken || (comm.stopped && !endless); }
 
@@ -20,7 +20,7 @@ struct Transfer {
   uint64_t bytes;
 };
 
-// Runs all sends and receives at once; those of a pair stay in their order.
+// Runs all sends and receives at the same time. Messages of two ranks stay in their order.
 class Transfers {
  public:
   explicit Transfers(Comm& comm)
@@ -188,7 +188,8 @@ class Endless {
   Comm& comm_;
 };
 
-// Returns true if all ranks are about to do the same; otherwise none does it.
+// Returns true if all ranks are about to run the same operation. Otherwise it notes a broken rule
+// and returns false.
 bool agreed(Comm& comm, const Operation& op) {
   const uint64_t number = ++comm.collectives;
   Announced& mine = comm.region->announced[comm.rank][number % 2];

@@ -1,5 +1,5 @@
-// See README.md. A function that is not changed here is a jump to the real library, whose functions
-// are found when this one is loaded.
+// A stand-in for a UCX with CUDA (README.md). Each function that it does not change jumps to the
+// real library, whose functions it finds when it is loaded.
 #include <dlfcn.h>
 #include <ucp/api/ucp.h>
 

@@ -24,7 +24,7 @@ constexpr unsigned kWarp = 32;
   std::abort();
 }
 
-// How many have come, and how often it has opened.
+// A barrier of threads. It counts the threads that have come, and how often it has opened.
 struct Barrier {
   unsigned come = 0, opened = 0;
   void come_to(unsigned expected) {
@@ -37,13 +37,14 @@ struct Fiber {
   char* stack = nullptr;
   bool over = false;
   const Barrier* waits_for = nullptr;
-  unsigned until = 0;  // it has opened so often
+  unsigned until = 0;  // waits until `waits_for` has opened this many times
 #if defined(__SANITIZE_ADDRESS__)
   void* sanitizer_stack = nullptr;
 #endif
 };
 
-// Kept by the thread of the system that runs blocks one after the other.
+// Returns the stack of a thread of the block. The operating system's thread keeps the stacks for
+// the blocks that it runs one after the other.
 char* stack_of(unsigned thread) {
   static thread_local std::vector<std::unique_ptr<char[]>> stacks;
   while (stacks.size() <= thread) stacks.emplace_back(new char[kStackBytes]);
@@ -140,7 +141,7 @@ void Block::begin() {
   Fiber& fiber = block.fibers_[threadIdx.x];
   fiber.over = true;
   block.running_--;
-  // Barriers are of the threads that still run.
+  // A barrier waits only for threads that still run.
   if (block.running_ && block.all_.come == block.running_) block.all_.come = 0, block.all_.opened++;
   block.leave(fiber);
 }

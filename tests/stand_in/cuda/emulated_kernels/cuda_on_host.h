@@ -1,11 +1,11 @@
-// The part of CUDA's C++ that the library's kernels use, for a CPU: the same source is compiled by
-// the host's compiler, and a launch runs block after block in the calling thread. The threads of a
-// block are fibers, which change hands at barriers only; in a kernel without barriers each runs to
-// its end. Blocks run from the last to the first, so a block that waits for an earlier one would
-// wait for ever.
+// The part of CUDA's C++ that the library's kernels use, for a CPU. The host's compiler compiles
+// the same source, and a launch runs block after block in the calling thread. The threads of a
+// block are fibers, which switch at barriers only. In a kernel without barriers each runs to its
+// end. Blocks run from the last to the first, so a block that waits for an earlier one would wait
+// for ever.
 //
-// The arithmetic is the CPU's: build without contraction. Conversions of a GPU's hardware are
-// spelled out in integers here.
+// Arithmetic is the CPU's, so this must be compiled without contraction of floating-point
+// operations. Conversions that a GPU makes in hardware are written out with integers here.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -29,7 +29,7 @@ void __syncthreads();
 // Synchronises the lanes of a warp that `mask` names; all of them must come.
 void __syncwarp(unsigned mask);
 
-// Runs `thread` for each thread of each block. `barriers`: whether any comes to one.
+// Runs `thread` for each thread of each block. `barriers` says whether any of them uses a barrier.
 void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers,
               void (*thread)(void* launch), void* launch);
 
@@ -42,7 +42,7 @@ struct alignas(16) uint4 {
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
-// A GPU's vectors must be aligned to their size: elsewhere it fails, and so does this.
+// Ends the process. A GPU fails on vectors that are not aligned to their size, so this does, too.
 [[noreturn]] void misaligned(const void* address, unsigned bytes);
 template <class T>
 T __ldcs(const T* from) {
@@ -83,18 +83,18 @@ inline float float_of_half(unsigned short bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   float value = exponent ? std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25)
                          : std::ldexp(static_cast<float>(mantissa), -24);
-  // NaN as hardware makes it
+  // This is the NaN that the hardware makes.
   if (exponent == 31) value = mantissa ? __uint_as_float(0x7fffffff) : __uint_as_float(0x7f800000);
   return bits & 0x8000 && value == value ? -value : value;
 }
 
-// Round to nearest even.
+// Rounds to nearest even.
 inline unsigned short half_of_float(float value) {
   const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000,
                  magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return 0x7fff;
   if (magnitude >= 0x477ff000) return static_cast<unsigned short>(sign | 0x7c00);
-  // Below the least normal number the last place stands still.
+  // Below the smallest normal number the last place has always the same value.
   const int exponent = static_cast<int>(magnitude >> 23),
             shift = exponent < 113 ? 126 - exponent : 13;
   if (shift > 25) return static_cast<unsigned short>(sign);

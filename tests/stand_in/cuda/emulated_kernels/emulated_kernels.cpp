@@ -1,5 +1,6 @@
-// The library's kernels, compiled for the CPU, as the stand-in for the driver finds them
-// (kernels.cpp there): what runs the whole grid, and the sizes of the arguments. clang-format off
+// The library's kernels, compiled for the CPU, under the names by which the stand-in for the driver
+// finds them (kernels.cpp): a function that runs the whole grid, and the sizes of the arguments.
+// clang-format off
 #include "cuda_on_host.h"
 #include "kernels/cuda/kernels.cu"
 // clang-format on
