@@ -1,6 +1,6 @@
-"""Traces of the allocations of sharded training, in the form of perf/pool/trace.h: three streams,
-as PyTorch's FSDP uses them with a flat parameter a unit (dialect flat) or with parameters apart
-from what was gathered (dialect copies).
+"""Makes traces of the allocations of sharded training, in the form of perf/pool/trace.h. They have
+three streams, as PyTorch's FSDP uses them. In the dialect `flat` each unit has one flat parameter.
+In the dialect `copies` parameters are copied out of the gathered buffer.
 """
 
 import json
@@ -121,8 +121,8 @@ class Step:
 
 
 def make(name, units, dialect='flat', prefetch=1, orders=(None, None, None), evaluate_after=()):
-    """A training step for each of `orders` (None: all units in order), and an evaluation after
-    some."""
+    """Returns a trace with a training step for each of `orders` (None: all units in order), and an
+    evaluation after some of them."""
     trace = Trace(name)
     for number, order in enumerate(orders):
         order = list(range(len(units))) if order is None else order

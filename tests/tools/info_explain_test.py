@@ -32,7 +32,7 @@ def explained(*arguments, **variables):
     return answer, [one['plan'] for one in chosen]
 
 
-# On one host: small and large calls, the table and the marks.
+# These calls are on one host: small and large ones, the table and its marks.
 answer, chosen = explained('all_gather', '8', '--ranks', '2')
 expect(chosen == ['all_gather_inline'] and 'signals' in answer['why'], answer)
 answer, chosen = explained('all_gather', '4M', '--ranks', '4')
@@ -52,8 +52,8 @@ expect(
     text,
 )
 
-# For gathers with a codec the program says what they would take on a typical network. On one host
-# there is nothing to say.
+# The program also predicts the time of gathers with a codec on a typical network. On one host there
+# is nothing to predict.
 answer, chosen = explained('all_gather', '256M', '--hosts', '2', '--ranks-per-host', '1')
 codec = answer['gather_codec']
 expect(
@@ -84,20 +84,20 @@ expect(
 )
 expect('gather_codec' not in explained('all_gather', '256M', '--ranks', '2')[0], 'on one host')
 
-# On several hosts: flat candidates, and those by hosts with their stages.
+# On several hosts there are flat candidates, and candidates by hosts with their stages.
 answer, chosen = explained('all_gather', '4M', '--hosts', '2', '--ranks-per-host', '2')
 expect(chosen == ['by_hosts'] and answer['ranks'] == 4 and answer['link'] == 'network', answer)
 stages = answer['candidates'][-1]['stages']
 expect([stage['between_hosts'] for stage in stages] == [True, False], stages)
-# Prices that stand beside each other are of the same link, which the ranks of a host share, so the
-# candidate that is chosen for its time is the cheapest.
+# All candidates are priced for the same link, which the ranks of a host share, so the one that is
+# chosen for its time must be the cheapest.
 for operation in ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast'):
     for size in ('4K', '16K', '64K', '256K', '1M', '16M'):
         answer, chosen = explained(operation, size, '--hosts', '2', '--ranks-per-host', '2')
         times = {one['plan']: one['predicted_us'] for one in answer['candidates']}
         flat = min(time for plan, time in times.items() if plan != 'by_hosts')
         expect(chosen != ['by_hosts'] or times['by_hosts'] <= flat, answer)
-        told = float(re.search(r'([0-9.]+) flat', answer['why'])[1])  # with slots of a typical size
+        told = float(re.search(r'([0-9.]+) flat', answer['why'])[1])  # for slots of a typical size
         expect(abs(flat - told) < 0.3 * told, answer)
 expect(
     'between hosts' in run('all_gather', '4M', '--hosts', '2', '--ranks-per-host', '2'),
@@ -126,7 +126,7 @@ expect(
     (near, far),
 )
 
-# The sources have this order: the environment, the file, the table.
+# A rule of the environment goes before one of the file, and that before the table.
 with tempfile.TemporaryDirectory() as folder:
     tuned = pathlib.Path(folder) / 'tuned.json'
     tuned.write_text(

@@ -54,7 +54,7 @@ for model in ('llama-3.2-1b', 'llama-3-8b', 'mixtral-8x7b'):
         worst = max(worst, abs(off))
 print(f'slots against fsccl-perf step --dry-run: {100 * worst:.3f} % at most')
 
-# Text has units in every column, JSON in every name.
+# Every column of the text has a unit, and so does every name in the JSON.
 text = run('llama-3-8b', '--ranks', '64', '--search', '--what-if', '--scaling', '--startup')
 for words in (
     'gather ms',
@@ -99,12 +99,12 @@ measured = forecast('llama-3-8b', '--ranks', '64', '--measured', '0.9')
 expect(abs(measured['step']['step_s'] - 0.9) < 1e-6, measured['step'])
 expect(measured['interval']['computation'] == 0.1, measured['interval'])
 
-# A measurement by fsccl-perf step does the same for the links.
+# The communication that fsccl-perf step has measured makes the forecast of the links right.
 links = forecast('llama-3-8b', '--ranks', '64', '--measured-communication', '0.5')
 expect(abs(links['step']['communication_s'] - 0.5) < 1e-9, links['step'])
 expect(links['interval']['communication'] == 0.1, links['interval'])
 
-# A topology gives hosts and links.
+# A topology can be the source of hosts and links.
 answer = forecast('llama-3-8b', '--ranks', '16', '--topology', samples / 'dgx_h100.json')
 expect(answer['machine']['ranks_per_host'] == 8, answer['machine'])
 expect(answer['machine']['hosts'] == 2, answer['machine'])

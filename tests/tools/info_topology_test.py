@@ -25,7 +25,7 @@ def cores(node):
 with tempfile.TemporaryDirectory() as folder:
     dump, picture = pathlib.Path(folder) / 'machine.json', pathlib.Path(folder) / 'machine.svg'
 
-    # This machine: tree, JSON that is read again, picture.
+    # The program prints the tree of this machine, its JSON, which can be read again, and a picture.
     machine = run('--json', '--svg', picture)
     (host,) = json.loads(machine)['hosts']
     expect(1 <= cores(host) <= os.cpu_count(), f'the cores of {machine}')
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
         'the tree of the file is that of the machine',
     )
 
-    # Any machine.
+    # The samples are machines of all kinds.
     for sample in sorted(samples.glob('*.*')):
         if sample.suffix != '.md':
             expect('core' in run('--file', sample, '--svg', picture), f'the tree of {sample}')
@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as folder:
     way = run('--file', cluster, '--between', 'node3/gpu2', 'node7/gpu2')
     expect('network' in way and 'node3/mlx5_2 - rail2 - node7/mlx5_2' in way, way)
 
-    # hwloc's XML is not trusted: what is not complete is an error, and never a crash.
+    # hwloc's XML is not trusted. A file that is not complete is an error, and never a crash.
     for sample in sorted(samples.glob('*.xml')):
         whole, cut = sample.read_text(encoding='utf-8'), pathlib.Path(folder) / 'cut.xml'
         for text in (

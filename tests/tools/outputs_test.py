@@ -1,5 +1,5 @@
-"""Where the programs write: full disks, limits of file sizes, closed streams, and paths that name
-no file.
+"""Tests programs whose output cannot be written as usual: full disks, limits of file sizes, closed
+streams, and paths that are not files.
 
 usage: outputs_test.py FSCCL-INFO FSCCL-PERF FSCCL-TRACE
 """
@@ -103,8 +103,8 @@ def check_full_disk(recordings, allocations, model):
 
 
 def device(folder, name, minor):
-    """Returns a device like /dev/NAME: the test's own for a user who may replace that of the
-    machine, and None if there can be none."""
+    """Returns a device like /dev/NAME. For a user who may replace the machine's device, it is one
+    that the test makes, or None if the test cannot make one."""
     if os.geteuid() != 0:
         return pathlib.Path('/dev', name)
     try:
@@ -116,7 +116,8 @@ def device(folder, name, minor):
 
 
 def check_places(folder, command, null, full):
-    """`command` writes a file at the path that is added to it."""
+    """Tests `command` with paths of all kinds. It writes a file at the path that is its last
+    argument."""
     page, fifo, link = folder / 'page', folder / 'fifo', folder / 'link'
     expect(run(*command, page).returncode == 0, command)
     whole = page.read_bytes()
@@ -145,7 +146,7 @@ def check_places(folder, command, null, full):
     read = []
     reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
     reader.start()
-    while run(*command, fifo).returncode != 0:  # until the reader is there
+    while run(*command, fifo).returncode != 0:  # fails until the FIFO has a reader
         pass
     reader.join(60)
     expect(

@@ -1,4 +1,4 @@
-"""The pages that programs write: whole, and complete in themselves."""
+"""Checks that the HTML pages of programs are well formed and need nothing from elsewhere."""
 
 import html.parser
 

@@ -58,7 +58,7 @@ def rows(*arguments, settings=()):
 
 
 def near(a, b):
-    return abs(a - b) <= 1e-2 * max(abs(a), abs(b)) + 1e-3  # the figures are rounded
+    return abs(a - b) <= 1e-2 * max(abs(a), abs(b)) + 1e-3  # because the figures are rounded
 
 
 def check_row(row):
@@ -117,7 +117,7 @@ def check_collectives():
             ),
             f'the forms of {name}: {forms}',
         )
-    # The caller's memory is read by the system for its receivers, if the system allows that.
+    # With these plans the system reads the caller's memory for receivers, if it allows that.
     moved = 'broadcast,send_recv,all_gather'
     settings = {'FSCCL_PLAN': 'broadcast=read,send=read,all_gather=read'}
     for row in rows(
@@ -161,7 +161,7 @@ def check_collectives():
     ):
         check_row(row)
         expect(row['root'] == (1 if row['coll'] == 'broadcast' else -1), f'the root of {row}')
-    # The ranks are more than the cores of most machines that run the tests.
+    # Most machines that run the tests have fewer cores than there are ranks here.
     for row in rows('collectives', '--ranks', '5', '-b', '4K', '-e', '4K', *QUICK):
         check_row(row)
     table = run('collectives', '--coll', 'all_gather', '--ranks', '2', '-b', '8', '-e', '8', *QUICK)
@@ -420,7 +420,7 @@ def check_step():
 
 
 def check_codec():
-    """The codec runs between two hosts, which are processes that take each other for hosts."""
+    """The codec runs between two processes that seem to be on different hosts."""
     (plain, keep, delta), said = codec_rows('delta')
     expect(
         [row['gathers'] for row in (plain, keep, delta)] == ['plain', 'keep plain', 'delta'], said
@@ -494,7 +494,7 @@ def codec_rows(codec):
 def check_dry_run():
     # A model of 800 GB runs on ranks that may hold almost nothing, and a small model must report
     # the same as a real run.
-    most_kib = 300 * 1024  # a sanitizer's own included
+    most_kib = 300 * 1024  # includes the memory of a sanitizer
     for options in (
         (),
         ('--keep', 'always'),
@@ -534,7 +534,8 @@ def check_dry_run():
         step['plan_misses'] == 0 and step['bytes_moved'] >= step['bytes_minimum'] > 1e12,
         f'slots by parameter: {step}',
     )
-    # The memory of a unit's slots is compared with that of FSDP2's buffers, simulated.
+    # The program compares the memory of a unit's slots with that of FSDP2's buffers, which it
+    # simulates.
     (step,) = rows(
         'step',
         '--model',

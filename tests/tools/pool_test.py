@@ -1,5 +1,5 @@
-"""Checks what `fsccl-perf pool` measures, prints and refuses, over made traces. usage: pool_test.py
-PROGRAM CASE
+"""Checks what `fsccl-perf pool` measures, prints and refuses, with artificial traces.
+usage: pool_test.py PROGRAM CASE
 
 CASE is steady, unseen, peers, rmm or refused.
 """
@@ -35,7 +35,7 @@ MODELS = {
     'equal': [[90 * PAGE]] + [[8 * PAGE, 30 * PAGE, PAGE]] * 12 + [[88 * PAGE]],
     'wide-head': [[490 * PAGE]]
     + [[399 * PAGE]] * 40
-    + [[490 * PAGE]],  # the proportions of a model of 70 billion
+    + [[490 * PAGE]],  # the proportions of a model with 70 billion parameters
     'mixed': [[20 * PAGE]] + [[5 * PAGE], [160 * PAGE, PAGE]] * 9 + [[25 * PAGE]],
     'uneven': [[(7 + 13 * i % 29) * PAGE, (3 + 5 * i % 7) * PAGE] for i in range(17)],
 }
@@ -90,7 +90,7 @@ def check_steady(folder):
         )
         expect(
             row['system_calls'] in (0, None), f'no calls of the system: {row}'
-        )  # null where nothing may be traced
+        )  # null if the system does not allow tracing
         expect(0 < row['alloc_free_ns_p50'] <= row['alloc_free_ns_p99'], f'times: {row}')
     found = [
         row
@@ -157,7 +157,7 @@ def check_peers(folder):
         )
 
 
-# In place of what perf/pool/rmm/build.sh makes: nothing is ever used again.
+# A stand-in for the library that perf/pool/rmm/build.sh makes. It never uses memory again.
 STACK = """
 #include "perf/pool/rmm/peer.h"
 static char memory[1];

@@ -1,12 +1,12 @@
-"""Helpers of the tests of programs: running one, and saying what was expected."""
+"""Helpers of the tests of programs, which run a program and check what was expected."""
 
 import subprocess
 import sys
 
 
 def run(*command, status=0, timeout=200, env=None):
-    """Runs a program and returns its output; if it must fail, its errors come first. `status` is
-    its expected exit status, and None any but 0."""
+    """Runs a program and returns its output, or, if it must fail, its errors and then its output.
+    `status` is the expected exit status. None stands for any but 0."""
     command = [str(word) for word in command]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env=env, check=False

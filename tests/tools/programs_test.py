@@ -1,5 +1,5 @@
-"""All programs have --version in common, and are known by their names. usage: programs_test.py INFO
-PERF TRACE"""
+"""Tests what all programs have in common: --version, and ranks that have the program's name.
+usage: programs_test.py INFO PERF TRACE"""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ def check_names_of_ranks():
             while process.poll() is None and names != [
                 name,
                 name,
-            ]:  # a rank has its parent's name until it begins
+            ]:  # a new rank has its parent's name for a moment
                 names = [
                     pathlib.Path(f'/proc/{child}/cmdline').read_bytes().split(b'\0')[0]
                     and pathlib.Path(f'/proc/{child}/comm').read_text(encoding='ascii').strip()
@@ -64,7 +64,7 @@ def check_without_proc():
             shutil.which('unshare')
             and subprocess.run([*hidden, 'true'], capture_output=True, check=False).returncode == 0
         ):
-            # Without /proc the system's loader does not find a library beside a program.
+            # Without /proc the system's loader does not find the library beside the program.
             library = pathlib.Path(perf).resolve().parent.parent
             variables = {**os.environ, 'LD_LIBRARY_PATH': str(library), 'FSCCL_TIMEOUT_MS': '30000'}
             run(*hidden, os.path.abspath(perf), *SHORT, env=variables)

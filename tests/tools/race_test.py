@@ -1,4 +1,4 @@
-"""`fsccl-perf race` and what follows from it: the table, the file, `fsccl-info explain` and the
+"""Tests `fsccl-perf race`, its table and file, and their effect on `fsccl-info explain` and on the
 choice of a job. usage: race_test.py FSCCL-PERF FSCCL-INFO"""
 
 import json
@@ -39,7 +39,8 @@ def kernels(**variables):
 
 
 def chosen_by_job(**variables):
-    """Returns the variants of a job of two ranks, both of which report them at the level debug."""
+    """Returns the variants that a job of two ranks has chosen. Both ranks report them at the log
+    level debug."""
     log = pathlib.Path(variables['XDG_CACHE_HOME']) / 'log'
     log.unlink(missing_ok=True)
     variables = {**variables, 'FSCCL_LOG_LEVEL': 'debug', 'FSCCL_LOG_FILE': str(log)}
@@ -63,7 +64,8 @@ def chosen_by_job(**variables):
 with tempfile.TemporaryDirectory() as folder:
     expect(kernels(XDG_CACHE_HOME=folder)['from'] == 'default', 'nothing is known')
 
-    # JSON: the machine, then a line for each variant of each pass; not kept.
+    # The JSON has a line for the machine, and one for each variant of each pass. With --no-keep no
+    # file is written.
     lines = [
         json.loads(line)
         for line in run(
@@ -84,7 +86,8 @@ with tempfile.TemporaryDirectory() as folder:
     run(perf, 'race', '--seconds', '0.1', '-n', '10000', status=1, XDG_CACHE_HOME=folder)
     expect(not list(pathlib.Path(folder).iterdir()), 'half a race was kept')
 
-    # The table, kept; explain and jobs take the winners.
+    # Without options the program prints a table and keeps a file. `fsccl-info explain` and jobs use
+    # the winners.
     table = run(perf, *QUICK, XDG_CACHE_HOME=folder)
     expect(table.count('\n* ') == len(PASSES), table)
     (kept,) = pathlib.Path(folder, 'fsccl').iterdir()
@@ -109,7 +112,8 @@ with tempfile.TemporaryDirectory() as folder:
         expect(kernels(XDG_CACHE_HOME=folder)['from'] == 'default', nonsense[:80])
     chosen_by_job(XDG_CACHE_HOME=folder)
 
-    # The setting pins, or switches off; nonsense is an error of the job.
+    # The setting can choose the variants, or switch the choice off. A wrong value is an error of
+    # the job.
     pinned = f'reduce_past={slow},copy=memcpy'
     expect(
         chosen_by_job(XDG_CACHE_HOME=folder, FSCCL_KERNELS=pinned)[1]['reduce_past'] == slow, slow
@@ -119,7 +123,7 @@ with tempfile.TemporaryDirectory() as folder:
         perf, 'collectives', '--ranks', '2', '-b', '8', '-e', '8', status=1, FSCCL_KERNELS='fastest'
     )
 
-    # If no folder can be written, jobs run all the same.
+    # Jobs run also if no folder can be written.
     for place in ('/proc/nowhere', '/dev/null', 'relative'):
         run(
             perf,

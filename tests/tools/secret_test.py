@@ -1,6 +1,6 @@
-"""The secret of a job is in nothing that a run says or leaves: messages of all levels, recorders,
-metrics, what a failure prints, arguments and environments of its processes. Once with a secret in a
-file, once with that in a unique id.
+"""Tests that the secret of a job is in nothing that a run prints or leaves behind: messages of all
+levels, recordings, metrics, errors, and arguments and environments of its processes. It is tested
+with a secret in a file, and with the one in a unique id.
 usage: secret_test.py PERF TRACE LIBRARY"""
 
 import base64
@@ -21,12 +21,12 @@ from ranks import free_port
 
 perf, trace, library = map(os.path.abspath, sys.argv[1:])
 SECRET = base64.b64encode(os.urandom(32))
-# The key is the one that src/bootstrap/credentials.cpp makes of the secret.
+# The key that src/bootstrap/credentials.cpp derives from the secret.
 KEY = hmac.new(SECRET, b'fsccl job secret file', hashlib.sha256).digest()
 
 
 def forms(secret):
-    raw = [secret, secret[:16], secret[16:32]]  # a part is too much, too
+    raw = [secret, secret[:16], secret[16:32]]  # a half must not be found either
     return {
         form
         for one in raw
@@ -127,8 +127,8 @@ def plant(secrets):
 
 
 def key_of(unique, maker):
-    """Reads the key from a unique id as src/bootstrap/unique_id.cpp lays it out: magic, version,
-    number of the job, key, listener, host, process."""
+    """Returns the key in a unique id, whose layout is that of src/bootstrap/unique_id.cpp: magic,
+    version, number of the job, key, listener, host, process."""
     magic, version, key, process = struct.unpack('<4sH8x32s16x8xi', unique[:74])
     expect(
         (magic, version, process) == (b'FSID', 1, maker.pid),
@@ -138,8 +138,8 @@ def key_of(unique, maker):
 
 
 def by_unique_id():
-    """Runs three ranks, one of which dies. The scripts behind them make all calls that write or
-    print something."""
+    """Runs three ranks, one of which dies. Their program, unique_id_rank.py, makes all calls that
+    write or print something."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for part in ('trace', 'dump'):
@@ -224,7 +224,7 @@ def by_file():
         expect(
             all(rank.returncode == 0 for rank in ranks), b'\n'.join(said).decode(errors='replace')
         )
-        # A rank with another secret is refused, and both sides say why.
+        # A rank with another secret is refused, and the errors of both sides say why.
         port = free_port()
         ranks = [
             start(folder, rank, port, secret, 4000)

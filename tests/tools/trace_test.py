@@ -1,5 +1,5 @@
-"""Checks what `fsccl-trace` makes of the files of a run, and the two forms of a snapshot. usage:
-trace_test.py TRACE PERF"""
+"""Checks what `fsccl-trace` makes of the files of a run, and the two forms of a snapshot.
+usage: trace_test.py TRACE PERF"""
 
 import json
 import os
@@ -49,8 +49,8 @@ def with_lists(value):
 
 
 def check_forms(folder):
-    """The pickle is what the JSON is, but for the moment at which each was written; and not of any
-    other type."""
+    """The pickle has the same contents as the JSON, with the same types, except for the time at
+    which each was written."""
     text, pickled = snapshots(folder, steps=40)
     one = json.loads(text.read_text(encoding='utf-8'))
     with pickled.open('rb') as file:
@@ -80,7 +80,8 @@ def check_page(folder):
         found.count['figure'] == 3 and found.count['table'] == 2,
         f'what is on the page: {found.count}',
     )
-    # Two steps of 5 units: 9 slots of parameters (the last unit stays) and 5 of gradients each.
+    # There are two steps of 5 units. Each step has 9 slots of parameters, because the last unit
+    # stays unsharded, and 5 of gradients.
     expect(
         found.count['title'] == 1 + 2 * (9 + 5), f'the slots of two steps: {found.count["title"]}'
     )
@@ -124,8 +125,8 @@ def check_page(folder):
 
 
 def check_clock(folder):
-    """fsccl-perf step writes gradients off the clock, between two barriers, so that no rank writes
-    while the clock of another one runs."""
+    """fsccl-perf step does not measure the time in which it writes gradients. It writes them
+    between two barriers, so that no rank writes while another one measures."""
     (folder / 'model.json').write_text(json.dumps(MODEL), encoding='utf-8')
     (folder / 'recordings').mkdir()
     environment = {**os.environ, 'FSCCL_TIMEOUT_MS': '60000'}

@@ -1,5 +1,6 @@
-"""`fsccl-perf tune --memory gpu`: measures the algorithms of collectives on memory of GPUs and
-writes their times, which decide the next choice. The test runs over the stand-ins for CUDA's driver and NCCL.
+"""Tests `fsccl-perf tune --memory gpu`, which measures the algorithms of collectives on memory of
+GPUs, and writes their times, which decide the next choice. The test runs over the stand-ins for
+CUDA's driver and NCCL.
 
 usage: tune_gpu_test.py FSCCL-PERF
 """
@@ -61,7 +62,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect(all(max(one['ns']) < 1e12 for one in kept), kept)
     expect('of 2 points' in run('--coll', 'all_gather'), 'the table')
 
-    # Units: a rule forces each algorithm, the times decide, and both are for GPUs alone.
+    # For units a rule forces each algorithm, and then the times decide. Both apply to GPUs only.
     units = rows('--coll', 'unit_unshard', '-o', made)
     expect([set(row['forced_us']) for row in units] == [{'p2p', 'collectives'}] * 2, units)
     expect({row['chosen'] for row in units} == {'p2p'}, units)

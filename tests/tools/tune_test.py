@@ -1,4 +1,5 @@
-"""`fsccl-perf tune`: measures every plan, writes a tuning file, and the choice follows it.
+"""Tests `fsccl-perf tune`, which measures every plan and writes a tuning file, and that the choice
+follows the file.
 
 usage: tune_test.py FSCCL-PERF FSCCL-INFO
 """
@@ -35,14 +36,14 @@ def rows(*arguments, **variables):
 with tempfile.TemporaryDirectory() as folder:
     made, bad = pathlib.Path(folder) / 'made.json', pathlib.Path(folder) / 'bad.json'
 
-    # The choice is bad on purpose: pieces of a page, sent at once.
+    # The setting makes the choice bad on purpose: pieces of a page, sent at once.
     found = rows('--coll', 'all_gather,all_reduce', '-o', made, FSCCL_PLAN='all_gather=slots/4K')
     expect(len(found) == 2 * 2 * 2, found)
     for row in found:
         expect(row['best_us'] <= row['chosen_us'] and row['forced_us'], row)
         later = (
             row['chosen_us'] - row['best_us'] > row['spread_us']
-        )  # than the same plan forced: it asked first where buffers lie
+        )  # the chosen plan is later than the best, as it asks first where buffers lie
         expect(row['behind'] == (later and row['best'] != row['chosen']), row)
     expect(
         {row['chosen'] for row in found if row['operation'] == 'all_gather'}
@@ -61,20 +62,20 @@ with tempfile.TemporaryDirectory() as folder:
     expect(
         {row['chosen'] for row in followed} == {'all_gather_slots', 'all_gather_slots/16384'},
         followed,
-    )  # 64K: all at once
+    )  # 64K go all at once
     again = pathlib.Path(folder) / 'again.json'
     rows('--coll', 'all_gather', '-o', again, FSCCL_TUNING_FILE=str(made))
     kept = json.loads(again.read_text(encoding='utf-8'))
     expect(kept['rules'][-len(text['rules']) :] == text['rules'], (kept, text))
-    # Ranks that find no processor in time do not measure: then the file has no costs, and a later
-    # run may add them.
+    # Ranks that do not get a processor in time do not measure. Then the file has no costs, and a
+    # later run may add them.
     expect(kept['costs'] == text['costs'] or not text['costs'], (kept, text))
     expect('of 4 points' in run(perf, *QUICK, '--coll', 'all_gather'), 'the table')
 
     # A rule that cannot be followed is reported once.
     log = pathlib.Path(folder) / 'log'
     ignored = 'FSCCL_NETWORK={} is not followed: FSCCL_TRANSPORT={}'
-    for times, words, variables in (  # once a rank, once a job
+    for times, words, variables in (  # `times` is 2 for once a rank, and 1 for once a job
         (
             2,
             'FSCCL_PLAN is not followed for all_gather: all ranks are on one host',

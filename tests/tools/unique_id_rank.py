@@ -1,6 +1,6 @@
-"""A rank that meets others by the unique id in its standard input, does one of everything that says
-or writes something, and loses rank 1. usage: unique_id_rank.py LIBRARY RANK RANKS FOLDER; with
-RANKS alone it makes the id instead, and keeps it until its input ends."""
+"""A rank that joins the others by the unique id in its standard input, makes each kind of call that
+prints or writes something, and then loses rank 1. usage: unique_id_rank.py LIBRARY RANK RANKS
+FOLDER. With LIBRARY and RANKS only, it makes the id, and keeps it until its input ends."""
 
 import ctypes
 import os
@@ -37,7 +37,7 @@ def make_id():
 
 def be_rank(rank, ranks, folder):
     unique = c.UniqueId((ctypes.c_ubyte * 256)(*sys.stdin.buffer.read(256)))
-    # Wrong ids are refused, and the text says why.
+    # Wrong ids are refused with an error that says why.
     cut = c.UniqueId((ctypes.c_ubyte * 256)(*bytes(unique.bytes)[:200]))
     comm, pool, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     config = by_id(lib, cut, rank, ranks, 60000, b'scanned')
@@ -62,7 +62,7 @@ def be_rank(rank, ranks, folder):
     if rank == 1:
         must(status)
         os.kill(os.getpid(), signal.SIGKILL)
-    # The last rank to look may hear of the death in that barrier already.
+    # The slowest rank may learn of the death in the first barrier already.
     if status >= 0 and lib.fsccl_barrier(comm, None, None) >= 0:
         sys.exit('nobody is missed')
     print(said(), flush=True)
