@@ -13,7 +13,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr uint64_t kPage = 4096;  // to which slots are rounded
+constexpr uint64_t kPage = 4096;  // slots have whole pages
 
 // Slots of 2, 4 and 1 pages, for parameters and gradients (bfloat16).
 UnitCase sliced(uint64_t seed = 1, fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY) {

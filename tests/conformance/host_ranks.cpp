@@ -31,7 +31,7 @@ std::vector<std::string> host_names() {
   return names;
 }
 
-std::vector<int> placed_ranks;  // in the process of a rank
+std::vector<int> placed_ranks;  // the host of each rank; set in the process of a rank only
 int host_of_this = 0;
 
 // Enters the network namespace of the host, or takes the host's name only if there are no network

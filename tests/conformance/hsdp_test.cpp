@@ -61,7 +61,8 @@ std::vector<size_t> owned_gradients(TestUnit& unit, const UnitCase& c) {
 
 class Meshes : public ::testing::TestWithParam<std::pair<int, int>> {
  protected:
-  // Where there are hosts, neighbours are on different ones, and so are the ranks of a shard_comm.
+  // Runs the ranks. If there are several hosts, ranks with successive numbers are on different
+  // hosts, and so are the ranks of a shard_comm.
   static void run_spread(int ranks, const std::function<void(Rank&)>& body) {
     RanksOptions options;
     for (int rank = 0; hosts_given() && rank < ranks; ++rank)

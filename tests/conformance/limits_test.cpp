@@ -218,7 +218,7 @@ TEST(Limits, TheProgramIsAskedBeforeTheLimitRefuses) {
   run_ranks(2, [](Rank& self) {
     Pressed pressed(self.comm, 16 * kMiB, 0);
     void* first = pressed.take(6 * kMiB);
-    pressed.blocks = {pressed.take(4 * kMiB)};  // at the end, so that its memory can go back
+    pressed.blocks = {pressed.take(4 * kMiB)};  // lies at the end, so its memory can be given back
     pressed.bytes = 4 * kMiB;
     // The unit's slot of 8 MiB does not fit beside 10 MiB of blocks.
     UnitCase c = simple_unit({{kMiB}});

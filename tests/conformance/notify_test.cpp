@@ -276,7 +276,7 @@ TEST(Notifications, AbortTellsAll) {
                 EXPECT_EQ(one.status, FSCCL_ERR_ABORTED);
               }
               EXPECT_ERROR(fsccl_work_test(works.back()), FSCCL_ERR_ABORTED, "aborted by rank 0");
-              Told late;  // at once
+              Told late;  // its callback must be called at once
               ASSERT_OK(fsccl_work_callback(works.back(), Told::done, &late));
               EXPECT_EQ(late.times, 1);
               EXPECT_EQ(late.status, FSCCL_ERR_ABORTED);

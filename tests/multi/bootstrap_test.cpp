@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::Processes;
 using testing::Variables;
 
-constexpr int64_t kPatienceMs = 40'000;  // for what must succeed
+constexpr int64_t kPatienceMs = 40'000;  // the deadline of everything that must succeed
 
 // -------------------------------------------------------------------------------------------------
 // roles

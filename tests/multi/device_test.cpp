@@ -395,8 +395,8 @@ TEST_P(DeviceHosts, WhoIsLeftGoesOn) {
 INSTANTIATE_TEST_SUITE_P(By, DeviceHosts, ::testing::Values("nccl", "ucx", "staged"),
                          [](const auto& by) { return std::string(by.param); });
 
-// Without NCCL_HOSTID NCCL takes the hosts for one and refuses ranks that share a GPU, and UCX has
-// no RDMA. So the bytes are staged.
+// Without NCCL_HOSTID NCCL takes the two hosts for one host and refuses ranks that share a GPU, and
+// UCX has no RDMA. So the bytes go through host memory.
 TEST(DeviceReplicas, WhatNeitherNcclNorUcxTakesIsStaged) {
   if (!Gpu::there()) GTEST_SKIP() << "no GPU and no stand-in for CUDA's driver";
   Processes processes;

@@ -204,8 +204,8 @@ TEST_F(Hang, ARankThatDoesNotCome) {
       << found;
 }
 
-// While a job stands still, nothing is recorded any more. The time for which it has stood is told
-// all the same: at least a second in the end, and never more than has passed.
+// While a job stands still, nothing is recorded any more. The verdict says for how long it has
+// stood nevertheless: at least a second in the end, and never longer than the test has taken.
 TEST_F(Hang, TheTimeForWhichAJobStands) {
   const auto begin = std::chrono::steady_clock::now();
   start("absent", 20606);

@@ -136,7 +136,7 @@ def _serve(pipe, store, rank, size, backend, timeout):
         if 'fsccl' in backend:
             importlib.import_module(
                 'fsccl_torch'
-            )  # where it is not installed, torch does not load it by itself
+            )  # if the package is not installed, torch does not load it by itself
         pipe.send((True, None))
         pipe.recv()  # waits until all ranks are ready
         dist.init_process_group(

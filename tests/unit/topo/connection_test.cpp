@@ -39,7 +39,7 @@ TEST(Connection, GpusByNvlinkAndTheirCardsByPci) {
   // Cores that are far apart are not near each other through GPUs.
   EXPECT_EQ(link_between(dgx, "dgx/core0", "dgx/core111").link, LinkClass::host);
   EXPECT_EQ(link_between(dgx, "dgx/mlx5_0", "dgx/mlx5_7").link, LinkClass::host);
-  // Nor is a device of the other package nearer than one of this.
+  // A device of the other package is not nearer than one of the same package.
   for (const char* device : {"dgx/gpu", "dgx/mlx5_"})
     EXPECT_GE(link_between(dgx, "dgx/core0", (device + std::string("7")).c_str()).ns,
               link_between(dgx, "dgx/core0", (device + std::string("0")).c_str()).ns)
