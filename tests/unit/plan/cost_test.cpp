@@ -152,7 +152,7 @@ TEST(Cost, WhatAReceiverReadsTakesLongerPastTheCaches) {
 TEST(Cost, WhatTheSystemReadsInMemoryTakesLongerThanSlots) {
   Costs costs = round_numbers();
   for (double& ns : costs.read.ns) ns /= 8;
-  const auto ratio = [&](uint64_t bytes) {  // of each rank's part
+  const auto ratio = [&](uint64_t bytes) {  // each rank's part has `bytes`
     return price(pair_of(gather_direct, bytes, 0), costs, true).ns /
            price(pair_of(gather_slots, bytes, 1 << 17), costs, false).ns;
   };
