@@ -365,10 +365,14 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     const size_t direct_at = priced.add(direct[0].name, 0, direct_ns, "pool");
     const bool can_read = options.costs.can_read && makers.can_be_read();
     const std::array<Plan, 2> reading = makers.reading ? priced.plans_of(makers.reading) : direct;
-    const size_t read_at = can_read ? priced.add(std::string(op_name(op)) + "_read", 0,
-                                                 priced.price_of(reading, true).ns, "private")
-                                    : 0;
+    // All ranks learn in the first exchange of the direct plan where the buffers are. A plan that
+    // replaces the direct one comes after this exchange.
     const double asking = options.costs.exchange;
+    const size_t read_at =
+        can_read ? priced.add(std::string(op_name(op)) + "_read", 0,
+                              priced.price_of(reading, true).ns + (makers.reading ? asking : 0),
+                              "private")
+                 : 0;
     eager = rule ? names_slots(rule, makers)
             : options.eager_bytes == kConfigAuto
                 ? prefer_eager(slots, direct_ns, asking)
