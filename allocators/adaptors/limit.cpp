@@ -1,5 +1,5 @@
-// This adaptor limits how many bytes may be allocated at once. It counts a request before it asks
-// upstream, so several threads cannot exceed the limit together.
+// This adaptor limits the sum of the bytes that are allocated and not yet given back. It counts a
+// request before it asks upstream, so several threads cannot exceed the limit together.
 #include <atomic>
 
 #include "allocators/adaptors/adaptors.h"

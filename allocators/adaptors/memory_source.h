@@ -21,8 +21,8 @@ namespace fsccl {
 
 inline constexpr uint64_t kSourceAlignment = 64;
 
-// A range that a pool wants to have memory. Only the pool's arena can provide it, because the range
-// has a fixed place.
+// A range of a pool's addresses that is to get memory. Only the pool's arena can provide it,
+// because the range has a fixed place.
 class PoolGrowth {
  public:
   virtual Result<void*> reserve(uint64_t bytes) = 0;

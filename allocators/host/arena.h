@@ -9,8 +9,9 @@
 // The file, or the memory of a single rank, may also come from a source of the program (adopt(),
 // over()). The owner of the arena decides its size and accounts for its memory.
 //
-// Thread rules: one thread at a time may reserve, populate and release. Any thread may call every
-// other const function. A child of fork() does not have the mapping.
+// Thread rules: one thread at a time may call reserve(), populate(), release() and
+// reserved_bytes(). Any thread may call the other const functions. A child of fork() does not have
+// the mapping.
 #pragma once
 #include <sys/types.h>
 
@@ -88,7 +89,7 @@ class HostArena {
   int ranks_ = 0;
   bool huge_pages_ = false;
   pid_t owner_ = 0;      // the process that mapped it
-  ByteRanges reserved_;  // ranges of the file that this object reserved
+  ByteRanges reserved_;  // ranges that this object reserved, as offsets from base_
 };
 
 }  // namespace fsccl

@@ -16,9 +16,9 @@ inline constexpr size_t kFaultNotes = 8192;
 
 // Takes a free place in the table and returns its number, or -1 if there is none.
 int add_fault_note();
-// From now on an access to [begin, begin + bytes) is reported as "write to <address>, byte <n> of
-// <text>". If several notes cover one address, the last one counts. A text is cut at 200
-// characters.
+// From now on an access to [begin, begin + bytes) is reported as "fsccl: write to <address>, byte
+// <n> of <text>" ("read of" for a read; "access to" where the processor does not tell). If several
+// notes cover one address, the last one counts. A text is cut at 199 bytes.
 void set_fault_note(int note, const void* begin, uint64_t bytes, std::string_view text);
 void remove_fault_note(int note);
 

@@ -5,7 +5,8 @@
 namespace fsccl {
 namespace {
 
-// The bytes that exist may exceed the needed ones by one part in kMargin before any are given back.
+// Before place() gives any bytes back, those that exist may exceed the needed ones by one part in
+// kMargin, or by `unit_` if that is more.
 constexpr uint64_t kMargin = 32;
 
 // Returns the ranges from `from` on that exist and belong to no slot, by address.

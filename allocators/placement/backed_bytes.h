@@ -29,8 +29,9 @@ class BackedBytes {
     bool empty() const { return given_back.empty() && made.empty(); }
   };
 
-  // Memory above all other memory is made up to a multiple of `unit`. Up to `unit` bytes more than
-  // are needed may exist before place() gives any back.
+  // Memory above all other memory is made up to a multiple of `unit`. Before place() gives any
+  // back, more bytes than are needed may exist: `unit` bytes or a 32nd of the needed ones,
+  // whichever is more, as long as no more than `most` exist in all.
   explicit BackedBytes(uint64_t unit) : unit_(unit) {}
 
   uint64_t bytes() const { return backed_.bytes(); }

@@ -17,9 +17,9 @@ constexpr size_t kMostExpected = 256;  // expected slots that are looked at
 }  // namespace
 
 // Places a request of a deviating step: at the offset that the plan has for the same occurrence of
-// the key, if that place is free and large enough, and otherwise where the request is least in the
-// way of the slots that the plan has yet to place. That may be a little above the bytes that were
-// needed so far (kPlanMargin).
+// the key, if that place is free and large enough; at the last offset of a stable key, if that is
+// free; and otherwise where the request is least in the way of the slots that the plan has yet to
+// place. The last place may be a little above the bytes that were needed so far (kPlanMargin).
 std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) {
   const StepSchedule& step = known_.plan().steps[current_];
   std::optional<uint64_t> planned;

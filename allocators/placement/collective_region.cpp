@@ -281,7 +281,8 @@ void CollectiveRegion::end_step() {
     current_ = *ended;
     next_ = 0;
     known_.came(current_);
-    // A slot that this step took and kept is not taken again in the next one.
+    // If the step ended with other slots held than it began with, the next step cannot repeat its
+    // takes and give-backs. So the known steps are planned again with the slots that are held now.
     if (known_.plan().steps[current_].periodic)
       enter_table();
     else if (known_.plan_again(held_, kAlignment, plan_capacity_))

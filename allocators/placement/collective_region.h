@@ -15,9 +15,11 @@
 //
 // A stable key (of a unit's parameters) has one offset in all its occurrences in all known steps:
 // from the first step on if that step was declared, and else from the second one on. In a step that
-// is recorded or deviates, a stable key gets its last offset if that is free; if it is not, the
-// grant says `moved`. (To promise more would take memory for the whole model in the first step.) A
-// new plan moves slots only at a step boundary, and never a slot that is held across it.
+// is recorded, a stable key gets its last offset if that is free. In a step that deviates, it gets
+// the planned offset or its last one if one of them is free; the first take of the step tries the
+// planned one first. If the key gets another offset than last time, the grant says `moved`. (To
+// promise more would take memory for the whole model in the first step.) A new plan moves slots
+// only at a step boundary, and never a slot that is held across it.
 //
 // If several streams use slots, the caller reports which stream uses a slot (use()), and what
 // orders the streams (record(), wait()). These events are part of the step. Where there is a

@@ -188,9 +188,10 @@ void Journal::give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory&
   if (log_) log_->free(time, memory.address, memory.bytes, stream);
 }
 
-// Two threads count slots and blocks, and each may not yet see the other's latest addition. The
-// thread that gives back therefore looks once more. A peak that lasts for less than the time in
-// which a store becomes visible may be missed.
+// Two threads count slots and blocks, and each may not yet see the other's latest addition. So
+// give_back() looks once more. (slot_given_back_again() does not: a repeated step reaches no new
+// peak by itself.) A peak that lasts for less than the time in which a store becomes visible may be
+// missed.
 void Journal::note_peak() {
   const uint64_t live = live_in_slots() + blocks_live_.load(std::memory_order_relaxed);
   uint64_t peak = live_peak_.load(std::memory_order_relaxed);

@@ -3,13 +3,14 @@
 // (allocation_log.h). The pool reports every slot and block after it was granted and before its
 // bytes can be granted anew, so that events of one address are in order.
 //
-// One thread at a time, that of the pool's program, names, takes and gives back slots. Every other
-// function may be called by any thread, under the lock. While steps repeat, the program takes no
-// lock: it adds to one word of the slot (LiveSlot::events), and a reader of figures counts the
-// additions since the last count. Peaks need no counting then, because everything that a repeated
-// step holds at once was held before. Only after blocks were taken, or after an event that was not
-// part of a repeated step, the program looks at the peak until a whole step is over. The program
-// takes the lock while events or a log are kept, or while somebody asks for figures.
+// One thread at a time, that of the pool's program, names, takes, gives back and refuses slots, and
+// calls step(). Any thread may call the other functions; they take the lock themselves, or read
+// atomic members. While steps repeat, the program takes no lock: it adds to one word of the slot
+// (LiveSlot::events), and a reader of figures counts the additions since the last count. Peaks need
+// no counting then, because everything that a repeated step holds at once was held before. Only
+// after blocks were taken, or after an event that was not part of a repeated step, the program
+// looks at the peak until a whole step is over. The program takes the lock while events or a log
+// are kept, or while somebody asks for figures.
 #pragma once
 #include <array>
 #include <atomic>
@@ -150,7 +151,8 @@ class Journal {
 
  private:
   Journal() = default;
-  // The callers of these hold the lock.
+  // The callers of these hold the lock. Only note_peak() and watched() are also called without it;
+  // they use atomic or constant members only.
   uint32_t use_of(const Owner& owner, bool slots);
   void name(Slot& slot, UseKind kind, const std::string& unit);
   void leave(Slot& slot);

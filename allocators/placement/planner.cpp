@@ -1,6 +1,7 @@
-// Plans a step by trying these methods in order, until a packing is as small as the bound: best fit
-// on all slots; best fit on slots fused to units; tilings of repeating units, solved exactly where
-// that is quick; exact search on the units; eviction on all slots; exact search.
+// Plans a step by trying these methods in order, until a packing is within one part in kNearBound
+// of the bound: best fit on all slots; best fit on slots fused to units; tilings of repeating
+// units, solved exactly where that is quick; exact search on the units; eviction on all slots;
+// exact search.
 #include "allocators/placement/planner.h"
 
 #include <algorithm>

@@ -57,7 +57,8 @@ inline constexpr int64_t kMostCompared = int64_t{1} << 25;
 SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                     int64_t most_compared = kMostCompared);
 // Returns true if no two requests overlap both in time (cyclic) and in bytes, equal keys have equal
-// offsets, pinned requests lie where they must, and all are aligned and within the extent.
+// offsets, pinned requests lie where they must, the others are aligned, and all are within the
+// extent.
 bool plan_valid(const std::vector<SlotRequest>& requests, const SlotPlan& plan, int64_t events,
                 uint64_t alignment);
 

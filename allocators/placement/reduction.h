@@ -30,10 +30,10 @@ class Periods {
   // `whole` is the packing problem of these requests, in which items may have been fused.
   Periods(const std::vector<SlotRequest>& requests, int64_t events, const PackingProblem& whole);
   static constexpr int kLargestReach = 8;
-  // Items are alike if their neighbourhoods in the step, up to 2^`reach` events away, are. Numbers
-  // the items that are alike in the order of the step, and makes one item of those with equal
-  // numbers modulo `period`. Returns nothing if two items that would become one meet, if the
-  // problem does not become smaller, or if more than `most_items` items are left.
+  // Items are alike if the takes and give-backs around theirs, fewer than 2^`reach` of them away,
+  // are. Numbers the items that are alike in the order of the step, and makes one item of those
+  // with equal numbers modulo `period`. Returns nothing if two items that would become one meet, if
+  // the problem does not become smaller, or if more than `most_items` items are left.
   std::optional<Reduction> reduce(int reach, uint32_t period, size_t most_items) const;
 
  private:

@@ -27,8 +27,9 @@ struct PackingProblem {
   std::vector<PackingItem> items;
   std::vector<uint32_t> item_of;  // request -> item
   std::vector<std::vector<uint32_t>>
-      // Sets of items that are live at once, the heaviest ones, none of which contains another one.
-      // The items of a set are ascending.
+      // The items that are live at the heaviest peaks of the step, a set for each peak. One set may
+      // contain or equal another, because an item may occur several times. The items of a set are
+      // ascending.
       crowds;
   bool conflicts_known = true;  // if false, `meets` is empty everywhere
   uint64_t live_bound = 0;      // most bytes live at once
