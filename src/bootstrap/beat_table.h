@@ -2,9 +2,10 @@
 // each rank of the job on that host. A rank writes its own row and reads the others' rows, so a
 // beat is a store and no message.
 //
-// The content is not trusted. A reader takes from a time of a beat only that it has changed, and
-// how old it is, but not older than the reader's last look (Pulse::look()). It asks the system
-// about a thread only together with the number and the start time of the process.
+// The content is not trusted. A reader takes from a row only whether its rank has left, whether the
+// time of its beat has changed, and how old that is; Pulse::look() takes it for no older than the
+// reader's last look. The reader asks the system about a thread only together with the number and
+// the start time of the process.
 #pragma once
 #include <cstddef>
 #include <cstdint>

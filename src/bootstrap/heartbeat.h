@@ -6,8 +6,8 @@
 // that it can see, because those ranks have no other way to report. A rank reports along the tree,
 // to each link, everything that it has seen itself or heard over other links. The path between any
 // two ranks begins and ends with a neighbour of each, which sees that rank directly. While a tree
-// is mended it may have cycles, so a report is passed on only a limited number of times and does
-// not outlive its subject for long.
+// is mended it may have cycles, so each report counts the links that it has passed, and ends after
+// kMostHops. Otherwise two ranks could go on telling each other of a silence that is over.
 //
 // Silence. A rank shows a mark that changes with every beat. Its silence is counted in the
 // watcher's waking time, of which a pause between two looks counts as one beat at most: a watcher
@@ -71,9 +71,10 @@ class Senses {
     bool left = false;  // the rank has left in order, and no more beats will come
   };
   virtual Beat last_beat(int32_t rank) = 0;
-  // Returns the state of the thread that beats, as its system describes it. R: it runs or could
-  // run. T: it is stopped. Z: its process has ended. X: it cannot be seen, because it has ended or
-  // is not visible from here. 0: unknown.
+  // Returns the state of the thread that beats, as its system describes it. R: it, or the first
+  // thread of its process, runs or could run. T or t: it is stopped. Z: its process has ended. X:
+  // it cannot be seen, because it has ended or is not visible from here. 0: unknown. Any other
+  // letter: it sleeps.
   virtual char state(int32_t rank) = 0;
   // Returns true if the system of the rank's host has owed an answer for at least `ns`.
   virtual bool host_silent(int32_t rank, int64_t ns) = 0;

@@ -8,7 +8,8 @@
 // no rank waits for another to start. The rendezvous closes each connection after its answer,
 // except that of the first rank, the root of the tree: until the tree is complete, a failure
 // reaches all ranks through it. Links on one host are Unix sockets, and links between hosts are
-// TCP. The tree has a fixed fan-out, so no rank has more than O(fan-out) links.
+// TCP. The tree has a fixed fan-out, so no rank has more than O(fan-out) links until ranks are
+// lost; then a rank may also get the children of lost ones.
 //
 // Service. The process's service thread (base/reactor.h) answers peers that ask for descriptors
 // which this rank has published, and handles the loss of a link.
@@ -28,7 +29,7 @@
 namespace fsccl {
 
 struct Member {
-  uint64_t host = 0;  // equal for ranks that share a host (boot id, or FSCCL_HOST_ID)
+  uint64_t host = 0;  // equal for ranks that share a host: host_number() (member_info.h)
   int32_t pid = 0;
   uint32_t uid = 0;
   uint64_t start_time = 0;  // start time of the process: with the pid, its identity
@@ -88,15 +89,16 @@ class Job {
                               const BreakCheck& broken) = 0;
 
   // The service thread calls the handler once for each rank that is lost, with `left` if that rank
-  // said goodbye. If this rank is its neighbour in the tree, the link itself shows the loss.
-  // Otherwise the neighbours report it along what remains of the tree.
+  // said goodbye, or noted in the table of heartbeats that it leaves. If this rank is its neighbour
+  // in the tree, the link itself shows the loss. Otherwise the neighbours report it along what
+  // remains of the tree.
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 
   // The question which ranks of a group are left. agree() asks it and gives all survivors the same
   // answer. It is collective over them: it blocks until each member has asked the question with the
   // same number (`meeting`) or is known to be lost, or until the deadline passes. After that, the
-  // question can be asked again. A member that the answer counts as left over may be lost later.
+  // question can be asked again. A member that survives in the answer may be lost later.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;

@@ -15,9 +15,10 @@ namespace fsccl {
 
 namespace {
 
-// The parent listened before its address was given out, so a parent that refuses has ended. The
-// attempts take about half a second. They are counted, because after a pause in which this process
-// was stopped no time would be left for a second one.
+// The parent listened before its address was given out, so over a Unix socket a refusal means that
+// it has ended. Over TCP, or when a crowd is at its door, a connection may fail though the parent
+// lives. So there are kParentAttempts attempts, in about half a second. They are counted and not
+// timed: if this process is stopped after the first attempt, it still makes the others.
 constexpr int kParentAttempts = 28;
 constexpr int64_t kReportPatienceMs = 1000;
 constexpr int64_t kTcpAttemptMs = 2000;

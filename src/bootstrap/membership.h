@@ -6,15 +6,17 @@
 // vote reaches every rank. A rank decides when all members that it does not hold for lost have cast
 // the same vote. A member that has not come yet has cast no vote, so the others wait for it.
 //
-// Invariant: no two living ranks decide differently. The votes of a rank only grow, and a rank
-// casts no vote after its decision. Suppose that r decided S and z decided another set Z. Then both
-// ranks have cast both votes, each its own one last; so one of the sets contains the other, and the
-// rank that decided the smaller set must have voted for the larger one afterwards, which
-// contradicts its silence. A rank that sees another rank's decision takes it over, if its own votes
-// have never held that rank for lost: so no rank waits for one that has decided and is silent, even
-// if a member of the decision dies just then. For this, a decision must arrive before the news that
-// its maker has left. A rank that declines never decides, so the others are right to hold it for
-// lost.
+// Invariant: no two living ranks, neither of which holds the other for lost, decide differently.
+// The votes that a rank casts by itself only grow, and it casts no vote after its decision. (A rank
+// that takes over another's decision may go back to a smaller set. It only repeats that decision,
+// so it suffices to look at ranks that decided by their own votes.) Suppose that r decided S and z
+// decided another set Z. Then both have cast both votes, each its own set last. So r voted Z before
+// S, and S contains Z; z voted S before Z, and Z contains S. So the sets are equal.
+//
+// A rank that sees another rank's decision takes it over, if its own votes have never held that
+// rank for lost: so no rank waits for one that has decided and is silent, even if a member of the
+// decision dies just then. For this, a decision must arrive before the news that its maker has
+// left. A rank that declines never decides, so the others are right to hold it for lost.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -4,7 +4,8 @@
 // the door, the one that has stood longest is dismissed once it has had its turn (kTurnMs), and new
 // connections wait in the listener's queue until then.
 //
-// All functions but open(), close() and strangers() run in the service thread.
+// open() and close(), with what they call, run in the owner's threads, and any thread may call
+// strangers(). All else runs in the service thread.
 #pragma once
 #include <atomic>
 #include <functional>

@@ -103,7 +103,7 @@ bool RendezvousServer::has_told_all(int64_t now) {
   return !failed_now || (ranks_ > 0 && told_.size() >= static_cast<size_t>(ranks_));
 }
 
-// Runs when the process ends. No other process may know why a job failed, so this one waits a
+// Runs when the process ends. Perhaps no other process knows why a job failed, so this one waits a
 // moment for the ranks that have not been told.
 void RendezvousServer::tell_before_exit() {
   if (forked()) return;

@@ -1,6 +1,7 @@
-// A job as its members run it: a tree of authenticated links, in the order of arrival. Events in
-// the service thread drive everything; callers only post their requests and wait for a state. News
-// of a failure travels once along all links that remain, so no rank waits for a message that cannot
+// A job as its members run it: a tree of authenticated links, whose order is the order of arrival.
+// Messages are handled in the service thread. A caller changes the state under mutex_, may send at
+// once, and then waits for a state. Threads of the mender make links in place of lost ones. News of
+// a failure travels once along all links that remain, so no rank waits for a message that cannot
 // come.
 //
 // tree_steps.h says which message is sent when, and heartbeat.h which ranks are held for silent.

@@ -10,7 +10,8 @@
 //
 // A rank that gets no processor does not send. The ranks beside it on its host therefore send
 // datagrams for it, too, to its first neighbours on other hosts (not to the neighbours that it was
-// linked with after a loss), as long as their system says that the rank runs or could run.
+// linked with after a loss), as long as their system says that the rank runs or could run, or that
+// it sleeps and its last beat is less than two beats old.
 //
 // A host is lost when it has owed an acknowledgement for too long, because a host's system sends
 // acknowledgements even for a process that is stopped. A neighbour gets no beat while its socket
@@ -39,8 +40,8 @@ constexpr int64_t kFirstBeatNs = 1'000'000'000;  // begin_beats() waits no longe
 // In so many looks in a row bytes must be owed, because bytes that were just sent are not owed yet.
 constexpr int kOwingLooks = 3;
 // The table must not overtake the last messages of a rank, above all its decided vote, which come
-// before its goodbye (membership.h). So what the table says of leaving counts only if no goodbye
-// comes in this time, because the ranks between have left before.
+// before its goodbye (membership.h). So what the table says of leaving counts only after this time.
+// If no goodbye has come by then, none will: the ranks on its way have left already.
 constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
 // The limit keeps a flood of datagrams from occupying the service thread.
 constexpr int kDatagramsAtOnce = 32;
@@ -363,7 +364,7 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
   // is late.
   FSCCL_TRY(beats->share(deadline));
   Reactor::instance().kick();
-  // A rank that has never beaten is not missed. So this returns only after this rank's first beat.
+  // A rank that has never beaten is not missed, so this rank's first one is waited for a while.
   std::unique_lock lock(mutex_);
   wait_until([&] { return beats->begun() || phase_ == Phase::kLeft; },
              Deadline::at(now_ns() + deadline.left_ns(kFirstBeatNs)), kNothingBreaks,

@@ -1,8 +1,8 @@
 // The rules of a job's tree: which rank belongs below which, and what a rank sends when a message
 // arrives. There is no input or output here: TreeJob (tree.h) follows the rules over sockets, and a
 // test follows them for more ranks than a host has. A rank is entered at the rendezvous (Roll), has
-// links to its parent and its children alone, and sends each message of joining once over each. An
-// exchange goes up the tree and down again.
+// links to its parent and its children alone until a loss, and sends each message of joining once
+// over each. An exchange goes up the tree and down again.
 #pragma once
 #include <cstdint>
 #include <vector>

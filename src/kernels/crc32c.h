@@ -1,5 +1,6 @@
-// CRC32C, the checksum of iSCSI and ext4 (polynomial 0x1edc6f41, bits reflected, first and last
-// inverted). It uses the processor's instruction if there is one, and tables otherwise.
+// CRC32C, the checksum of iSCSI and ext4 (polynomial 0x1edc6f41, bits reflected; the state is
+// inverted before the first byte and after the last). It uses the processor's instruction if there
+// is one, and tables otherwise.
 #pragma once
 #include <cstddef>
 #include <cstdint>

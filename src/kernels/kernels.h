@@ -7,9 +7,9 @@
 // other stores were measured to be faster on this machine. It is right if this core will not read
 // the result soon, and wrong for small data. The caller decides, because it knows the working set
 // of the operation. Copies and casts of less than 1 KiB (with `unfenced`, of less than 256 bytes)
-// use cached stores nonetheless, and so does a reduce that reads what it overwrites (accumulate, in
-// place). Streaming kernels end with a store fence, so that a flag written afterwards publishes the
-// data.
+// use cached stores nonetheless, and so do a reduce that reads what it overwrites (accumulate, in
+// place), and every reduce other than the sums of reduce_sum.cpp. Streaming kernels end with a
+// store fence, so that a flag written afterwards publishes the data.
 //
 // Every alignment and every count, 0 included, is correct. Destinations aligned to 64 bytes are
 // fastest.
@@ -31,8 +31,9 @@ void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
 // Orders the unfenced copies of this thread before its later stores, so that a flag stored later
 // publishes the copied data.
 void fence_stores();
-// Returns whether memcpy, or the system, could take twenty times as long because of where the two
-// ranges lie. copy_bytes() avoids this.
+// Returns whether memcpy, or a copy by the operating system (as when it reads another process's
+// memory), could take twenty times as long because of where the two ranges lie. copy_bytes() avoids
+// this.
 bool slow_to_move(const void* dst, const void* src, size_t bytes);
 // Copies with cached stores. It is faster than copy_bytes() where another core has just written the
 // source, or has read the destination, and the other range is in this core's own cache. `cores` is

@@ -1,8 +1,8 @@
-// The less frequent reduces: MIN, MAX, PROD, PREMUL_SUM, integers, bool, and fp64 mixed with
-// narrower types. A block of each source is widened into a buffer in the first-level cache and
-// reduced there by plain loops, which the compiler vectorises for each instruction set; then the
-// block is finished and stored. This serves every supported reduce, with two or three times the
-// cache traffic of reduce_sum.cpp.
+// The less frequent reduces: MIN, MAX, PROD, PREMUL_SUM, integers, bool, fp64 mixed with narrower
+// types, fp16 mixed with bf16, and every reduce of the instruction set with one lane. A block of
+// each source is widened into a buffer in the first-level cache and reduced there by plain loops,
+// which the compiler vectorises for each instruction set; then the block is finished and stored.
+// This serves every supported reduce, with two or three times the cache traffic of reduce_sum.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_general.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h

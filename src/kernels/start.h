@@ -30,8 +30,8 @@ struct KernelStart {
 Status parse_kernels(std::string_view words, KernelChoice* choice, bool* automatic);
 
 // Chooses as the head of this file says. `may_probe` says whether to run a race now if no earlier
-// one is known. parse_kernels() must have accepted `words`. It never fails: where memory or a file
-// is missing, the defaults are returned.
+// one is known. parse_kernels() must have accepted `words`. It never fails: if there is no memory,
+// or nothing was measured, it returns the defaults.
 KernelStart find_kernels(std::string_view words, bool may_probe) noexcept;
 
 // run_kernels() makes the whole process use a choice. running_kernels() returns the choice that was

@@ -79,7 +79,8 @@ KernelChoice kernels_in_use();
 
 // These carry out a pass with the given variant instead of the one in use. The variant must be
 // usable() for the hot or the `_past` form of the pass. They end with a store fence if the variant
-// needs one.
+// needs one. cast_as() and reduce_as() return false for types that they do not serve; for cast_as()
+// these include equal types.
 void copy_as(Chosen chosen, void* dst, const void* src, size_t bytes);
 bool cast_as(Chosen chosen, void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from,
              size_t count);

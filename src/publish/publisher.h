@@ -2,9 +2,9 @@
 // service thread serves the subscribers: a Reception admits those that have proved the key, and
 // each has a Feed.
 //
-// One lock guards the history and the feeds. publish() takes it anew for each block and holds it
-// only while blocks are copied. It encodes without the lock (keep() in history.cpp says why this is
-// safe).
+// One lock guards the history and the feeds. publish() takes it anew for each block: to keep the
+// old words, and to add the encoded block. It writes the new words (encode(), copy()) without the
+// lock (keep() in history.cpp says why this is safe).
 #pragma once
 #include <atomic>
 #include <map>

@@ -37,7 +37,9 @@ struct ReduceRange {
 
 struct ReduceEpilogue {
   double scale = 1;
-  int64_t divisor = 1;  // as in Reduce (kernels.h); beside a scale other than 1, a power of two
+  // Divides the sum. If it is not a power of two, `scale` must be 1, because the kernel then only
+  // divides. (Reduce in kernels.h can do both.)
+  int64_t divisor = 1;
   bool accumulate = false;
 };
 

@@ -39,8 +39,9 @@ struct Bf16 {
   unsigned short bits;
 };
 
-// ---- Conversions of numbers. The bits of NaN are not the host's, so these are used only where a
-// reduce replaces each NaN by plain() later.
+// ---- Conversions of numbers. The bits of NaN may differ from the host's, except from bf16 to
+// fp32, where all bits are kept. So the others are used for a NaN only where its bits do not
+// matter: a reduce replaces it by plain() later, or only its square goes into the norm.
 
 template <class To>
 __device__ __forceinline__ To widen(Fp16 x) {

@@ -3,7 +3,7 @@
 // A tile is a block of the norm. Its squares must be added in a fixed order, as 16 chains side by
 // side, which takes longer than loading the tile. Therefore one warp of the thread block, the
 // *adding warp*, does nothing else, while the other threads, the *workers*, reduce. It is one stage
-// behind the workers; a stage is what they hold at once.
+// behind the workers; a stage is 64 bytes of each worker, in the accumulator's type.
 //
 // The sums of the tiles must be added in the order of the tiles, which is one more chain. The first
 // block of the grid does only that, while the others work. It is the first one because blocks start
@@ -22,7 +22,8 @@ static_assert(kStageBytes >= 8 * kWorkers);  // room for a row of tiles' sums, t
 struct Deposit {
   alignas(16) unsigned char stored[kStageBytes];
   unsigned tile, count;
-  bool wide, opens, closes;  // fp64; the first, the last of its tile
+  // wide: its elements are fp64; opens, closes: it is the first, the last stage of its tile
+  bool wide, opens, closes;
 };
 
 // The workers and the adding warp exchange everything through this shared memory, so that neither

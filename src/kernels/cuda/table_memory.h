@@ -1,7 +1,8 @@
 // Device memory for tables. The memory of a destroyed table is kept for the next one, because
 // freeing memory waits until the whole device is idle, and a stream of this process may wait for a
-// peer that waits for work behind the call. No more is kept than was in use at once, so a program
-// that moves its gradients every step does not allocate from the driver each time.
+// peer that waits for work behind the call. No more of each size (a power of two) is kept than was
+// in use at once. A program that makes new tables in every step, because its gradients move,
+// therefore does not allocate from the driver each time.
 #pragma once
 #include <cstddef>
 #include <map>

@@ -18,10 +18,11 @@ struct Cut {
 Result<Cut> cut_casts(const std::vector<CastRange>& pieces);
 Result<Cut> cut_reduces(const std::vector<ReduceRange>& pieces);  // a tile is a block of the norm
 
-// Returns the number of blocks for `tiles` tiles, `most` at most. It is the smallest number with
-// which the blocks need no more rounds than `most` blocks would, so that all blocks are busy to the
-// end, rounded up so that each multiprocessor has the same number of blocks. (Tiles are dealt to
-// blocks in turn, and blocks to multiprocessors.)
+// Returns the number of blocks for `tiles` tiles, `most` at most. If there are at most `most`
+// tiles, each has its own block. Otherwise it is the smallest number with which the blocks need no
+// more rounds than `most` blocks would, so that all blocks are busy to the end, rounded up so that
+// each multiprocessor has the same number of blocks. (Tiles are dealt to blocks in turn, and blocks
+// to multiprocessors.)
 uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most);
 
 struct Grid {
