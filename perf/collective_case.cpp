@@ -9,8 +9,8 @@
 namespace fsccl::perf {
 namespace {
 
-// A short call is repeated within a sample, so that neither the cost of the clock matters nor that
-// ranks leave the barrier at different times. If ranks share cores, then some leave a barrier a
+// A short call is repeated within a sample. Then the cost of the clock does not matter, nor do the
+// different times at which ranks leave the barrier. If ranks share cores, some leave a barrier a
 // turn of the scheduler later than others, so a sample must be much longer.
 struct Calibration {
   double short_call_us, sample_us;

@@ -1,8 +1,8 @@
 // How the ranks of a measurement start. With `--ranks N` this program starts itself N times and
 // waits. Rank 0 makes the unique id and hands it to the others over an inherited pipe, because the
 // id carries a secret (other users can read arguments and the environment). Without `--ranks` this
-// process is one rank of a launcher's job (docs/clusters.md) and finds its place in the
-// environment. No rank outlives the process that started it.
+// process is one rank of a launcher's job (docs/clusters.md) if a launcher's variables are set;
+// otherwise it starts two local ranks. No rank outlives the process that started it.
 #pragma once
 #include <fsccl/fsccl.h>
 

@@ -1,9 +1,9 @@
 // fsccl-perf tune compares the plans that the library chooses with all others that it could take,
 // and writes a tuning file that corrects the choice. FSCCL_PLAN forces each candidate of
 // fsccl_explain on its own communicator. All candidates are measured in turn, one sample each, so
-// that a disturbance meets all of them. A candidate that is better than the choice by more than the
-// spread of the two is measured once more. The choice is *behind* if the best candidate is still
-// better by that much.
+// that a disturbance meets all of them. In host memory, a candidate that is better than the choice
+// by more than the spread of the two is measured once more. The choice is *behind* if the best
+// candidate is still better by that much.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,12 +1,13 @@
 // Explains why a job stands still or has failed: which rank waits for which, followed to the end of
 // the chain.
 //
-// A rank waits if its last operation of some communicator was submitted and not completed. It waits
-// for the rank that its last "blocked" event names, or else for the ranks of the communicator that
-// have not submitted so many operations. The chain ends at a rank that died, at a rank that calls
-// another operation than the rest, at a rank that does not call the operation at all, at a rank
-// that has called it and does not move on, or at the rank where it began. If that rank is a suspect
-// in some recording, silent and not heard of since, this is what the others wait for.
+// A death, and then two ranks whose calls differ, are looked for first. Otherwise waits are
+// followed: those in operations, and those outside of them ("waits" events). A rank waits if its
+// last operation of some communicator was submitted and not completed. It waits for the rank that
+// its last "blocked" event names, or else for the ranks of the communicator that have not submitted
+// so many operations. The chain ends at a rank that does not call the operation, at a rank that has
+// called it and does not move on, or at the rank where it began. If that rank is a suspect in some
+// recording, silent and not heard of since, this is what the others wait for.
 #pragma once
 #include <string>
 #include <vector>

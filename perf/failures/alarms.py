@@ -7,7 +7,7 @@ may be called silent or dead.
       perf/failures/alarms.py --library build/libfsccl.so.0 --hosts 2
                         [--ranks 32] [--minutes 30] [--compute 30]
 
-In every other round each rank computes for so many seconds; in the others every second rank does.
+In every other round each rank computes for --compute seconds; in the others every second rank does.
 Then all ranks gather, and check what they got. The script prints the number of rounds, how often a
 rank was called a suspect or dead, and what failed. The exit status is 0 if there was no alarm and
 no failure.

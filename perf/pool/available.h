@@ -1,5 +1,5 @@
-// Asks the library how much memory is free, for all subcommands, because only this folder looks
-// inside the library.
+// Asks the library how much memory is free, for all subcommands. This is here because, of the parts
+// of fsccl-perf, only pool/ and race/ look inside the library.
 #pragma once
 #include <cstdint>
 

@@ -2,8 +2,8 @@
 """Checks that each #include obeys the order of the layers (src/README.md): a folder includes only
 itself and lower ones.
 
-Transports and allocators see little of the library. Whatever is not part of it (examples, perf,
-most tests) sees only the public headers.
+Transports and allocators see little of the library. Examples and most tests see only the public
+headers, and programs also src/base. INSIDERS are the folders that see everything.
 """
 
 import re

@@ -62,7 +62,8 @@ TEST(MakeStep, EveryUnitLivesItsLife) {
     }
     EXPECT_EQ(std::count(reduced.begin(), reduced.end(), true), static_cast<ptrdiff_t>(units));
     EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
-    // The root is there besides, unless it is the last, which the layers are gathered after.
+    // A root that is unit 0 is gathered beside the units in use and ahead. A root that is the last
+    // unit adds none: it is the unit in use where forward ends and backward begins.
     EXPECT_EQ(most, std::min(units, static_cast<size_t>((stays ? 1 : 2) + prefetch))) << units;
   }
 }
@@ -123,8 +124,9 @@ TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
       }
 }
 
-// Layers have parameters of 8192 and 4096 bytes. Two units of these are there and the gradients of
-// 2 parameters, and of the embedding one.
+// A layer has parameters of 8192 and 4096 bytes, the root two of 4096. By parameter, the bound is
+// two layers and the gradients of both parameters of one layer. The gradient of the embedding is
+// alone at the end, so it adds nothing.
 TEST(PlanBound, FallsByParameter) {
   Model model{"test", {{"root", {{"embedding", {32, 64}}, {"head", {32, 64}}}}}};
   for (int l = 0; l < 4; l++) model.units.push_back({"layer", {{"w", {64, 64}}, {"v", {32, 64}}}});
