@@ -122,7 +122,7 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   command->footer(
       "A snapshot has a history if the job ran with FSCCL_POOL_HISTORY=N: the last N events. Each "
-      "rank has a pool of its own.\n"
+      "rank writes its own snapshot.\n"
       "PyTorch's viewer (pytorch.org/memory_viz) reads the same snapshot written to a path that "
       "ends in .pickle.");
   constexpr const char* kFolder =
