@@ -322,6 +322,17 @@ const Rule* usable(const Rule* rule, const Shape& shape, const PlanMakers& maker
   return nullptr;
 }
 
+// Adds the candidate that reads private memory, and returns its place. All ranks learn in the first
+// exchange of the direct plan, which takes `asking` ns, where the buffers are. A plan that replaces
+// the direct one comes after this exchange.
+size_t add_read(OpCode op, const PlanMakers& makers, const std::array<Plan, 2>& direct,
+                double asking, PricedCandidates* priced) {
+  const double ns = makers.reading
+                        ? asking + priced->price_of(priced->plans_of(makers.reading), true).ns
+                        : priced->price_of(direct, true).ns;
+  return priced->add(std::string(op_name(op)) + "_read", 0, ns, "private");
+}
+
 }  // namespace
 
 uint64_t call_bytes(OpCode op, const Shape& shape) {
@@ -364,15 +375,8 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     const double direct_ns = priced.price_of(direct).ns;
     const size_t direct_at = priced.add(direct[0].name, 0, direct_ns, "pool");
     const bool can_read = options.costs.can_read && makers.can_be_read();
-    const std::array<Plan, 2> reading = makers.reading ? priced.plans_of(makers.reading) : direct;
-    // All ranks learn in the first exchange of the direct plan where the buffers are. A plan that
-    // replaces the direct one comes after this exchange.
     const double asking = options.costs.exchange;
-    const size_t read_at =
-        can_read ? priced.add(std::string(op_name(op)) + "_read", 0,
-                              priced.price_of(reading, true).ns + (makers.reading ? asking : 0),
-                              "private")
-                 : 0;
+    const size_t read_at = can_read ? add_read(op, makers, direct, asking, &priced) : 0;
     eager = rule ? names_slots(rule, makers)
             : options.eager_bytes == kConfigAuto
                 ? prefer_eager(slots, direct_ns, asking)
