@@ -57,7 +57,7 @@ constexpr double kPastCachesStep = (Costs::kMostPastCaches - Costs::kLeastPastCa
 uint8_t pack_past_caches(double ratio) {
   const double above =
       std::clamp(ratio, Costs::kLeastPastCaches, Costs::kMostPastCaches) - Costs::kLeastPastCaches;
-  return static_cast<uint8_t>(std::lround(above / kPastCachesStep)) & 7;
+  return static_cast<uint8_t>(std::lround(above / kPastCachesStep));
 }
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
@@ -182,9 +182,12 @@ class Probe {
   // Returns the time of a call in ns. The fastest group gives it, because caches and pages keep
   // settling during the measurement.
   template <class Action>
-  double sample(const Action& action) {
+  double sample(const Action& action) const {
+    return mirrored_ ? sample(action, 2, 4) : sample(action, kSamples, kGroup);
+  }
+  template <class Action>
+  double sample(const Action& action, uint32_t samples, uint32_t group) const {
     int64_t least = std::numeric_limits<int64_t>::max();
-    const uint32_t samples = mirrored_ ? 2 : kSamples, group = mirrored_ ? 4 : kGroup;
     for (uint32_t i = 0; i < samples; i++) {
       const int64_t begin = now_ns();
       for (uint32_t k = 0; k < group; k++) action();
@@ -202,12 +205,14 @@ class Probe {
     }
     return static_cast<double>(least);
   }
+  // Returns in how many pieces the bytes go through slots, at least 1.
+  double pieces_of(size_t bytes) const {
+    return std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
+  }
   // Returns the time in ns of moving the bytes through slots, without the exchanges of `exchange`
   // ns that are measured with it.
   double slots(size_t bytes, Stores stores, double exchange, SideBySide way = SideBySide::none) {
-    const double pieces =
-        std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
-    return pieces * (sample([&] { through_slot(bytes, stores, way); }) - exchange);
+    return pieces_of(bytes) * (sample([&] { through_slot(bytes, stores, way); }) - exchange);
   }
   void side_by_side(Findings* found, double exchange) {
     double best = slots(kInCache, Stores::cached, exchange);
@@ -272,30 +277,24 @@ class Probe {
     buffers_ = kPastBuffers;
     make_buffers(buffers_ * kLarge);
     const bool streams = found->streaming.back() < found->cached.back();
-    const double pieces =
-        std::max(1.0, static_cast<double>(kLarge) / static_cast<double>(slot_bytes_));
-    const auto least_of_samples = [](const auto& action) {
-      int64_t least = std::numeric_limits<int64_t>::max();
-      for (uint32_t i = 0; i < kPastSamples; i++) {
-        const int64_t begin = now_ns();
-        action();
-        least = std::min(least, now_ns() - begin);
-      }
-      return static_cast<double>(least) / kPastBuffers;
-    };
-    const double slots =
-        pieces * (least_of_samples([&] {
-                    for (size_t i = 0; i < kPastBuffers; i++)
-                      through_slot(kLarge, streams ? Stores::streaming : Stores::cached);
-                  }) -
-                  exchange);
+    const double pass_ns = sample(
+        [&] {
+          for (size_t i = 0; i < kPastBuffers; i++)
+            through_slot(kLarge, streams ? Stores::streaming : Stores::cached);
+        },
+        kPastSamples, 1);
+    const double slots = pieces_of(kLarge) * (pass_ns / kPastBuffers - exchange);
     double read = 0;
     reads([&](uint64_t address) {
-      read = least_of_samples([&] {
-        both_.exchange();
-        if (found->can_read)
-          found->can_read = channel_.read(peer_, address, out_.data(), kPastBuffers * kLarge).ok();
-      });
+      const double pass = sample(
+          [&] {
+            both_.exchange();
+            if (found->can_read)
+              found->can_read =
+                  channel_.read(peer_, address, out_.data(), kPastBuffers * kLarge).ok();
+          },
+          kPastSamples, 1);
+      read = pass / kPastBuffers;
       return true;
     });
     const double slots_cached = std::min(found->cached.back(), found->streaming.back());
