@@ -205,7 +205,7 @@ HWY_INLINE void store(const Group<double>& g, double* to) {
   for (size_t k = 0; k < kVectors<double>; ++k)
     put<kStream>(g.v[k], Doubles(), to + k * kLanes<double>);
 }
-// Where a group has several vectors of floats, two of them make one vector of 16-bit results.
+// Two vectors of floats make one vector of 16-bit results if the group has several vectors.
 template <bool kStream, bool kPlainNan = false, class G>
 HWY_INLINE void store(const G& g, Bf16* to) {
   uint16_t* out = reinterpret_cast<uint16_t*>(to);

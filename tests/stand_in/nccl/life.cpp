@@ -216,8 +216,7 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
         "ncclCommRevoke in the middle of a call or after an error: NCCL then uses what it has "
         "freed");
   handle->comm->stopped = true;
-  // As with the real function, the communicator is in progress until none of its operations runs
-  // any more.
+  // The communicator is in progress until none of its operations runs any more, as in NCCL.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
         wait_until([&] { return handle->outstanding == 0; }, [] { return false; })
