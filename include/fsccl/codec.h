@@ -55,9 +55,19 @@ typedef enum fsccl_codec_kind {
   /* For gathers: blocks as of FSCCL_CODEC_FP8, each encoded by the functions of `custom`. */
   FSCCL_CODEC_CUSTOM = 7
 } fsccl_codec_kind_t;
+/* The scope of a codec says what it codes. */
 typedef enum fsccl_codec_scope {
-  /* inside a host nothing is coded: parameters are written once, where they are used */
-  FSCCL_CODEC_BETWEEN_HOSTS = 0
+  /* Only what crosses between hosts is coded. If all ranks are on one host, the codec does
+   * nothing. */
+  FSCCL_CODEC_BETWEEN_HOSTS = 0,
+  /* Each rank codes as if it were a host of its own, also where all ranks are on one host, so that
+   * the results do not depend on which ranks share a host. Gathers: all ranks get the decoded
+   * parameters on one host, too. Reductions: each rank encodes its own gradients for each other
+   * rank, and ranks add in the order of the ranks; nothing is summed inside a host first, so more
+   * bytes cross between hosts than with BETWEEN_HOSTS if hosts have several ranks. It saves no time
+   * on one host. FSCCL_CODEC_DELTA loses nothing and moves nothing inside a host: it does the same
+   * with both scopes. */
+  FSCCL_CODEC_EVERYWHERE = 1
 } fsccl_codec_scope_t;
 /* Flags of FSCCL_CODEC_DELTA. */
 #define FSCCL_CODEC_NIBBLES_ONLY \

@@ -66,9 +66,11 @@ Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& 
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT, "{}: kind {} is not {}", what, static_cast<int>(codec->kind),
         gathers || reduces ? of_gather ? "of gathers" : "of reductions" : "a fsccl_codec_kind_t");
-  if (codec->scope != FSCCL_CODEC_BETWEEN_HOSTS)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: scope {} is not a fsccl_codec_scope_t", what,
-                static_cast<int>(codec->scope));
+  if (codec->scope != FSCCL_CODEC_BETWEEN_HOSTS && codec->scope != FSCCL_CODEC_EVERYWHERE)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{}: scope {} is not a fsccl_codec_scope_t: give FSCCL_CODEC_BETWEEN_HOSTS or "
+                "FSCCL_CODEC_EVERYWHERE",
+                what, static_cast<int>(codec->scope));
   if (codec->kind != FSCCL_CODEC_NONE && spec.pool->memory() != FSCCL_MEMORY_HOST)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "{}: units in memory of a GPU have no codecs in this release: leave it out there",
@@ -78,9 +80,14 @@ Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& 
 
 // Returns the codec with the defaults of its kind.
 CodecSpec spec_of(const fsccl_codec_t& codec, bool gathers) {
-  CodecSpec made{codec.kind,        codec.flags, codec.block, codec.max_relative_error,
-                 codec.audit_every, nullptr};
+  CodecSpec made;
+  made.kind = codec.kind;
+  made.flags = codec.flags;
   if (codec.kind == FSCCL_CODEC_DELTA) return made;
+  made.everywhere = codec.scope == FSCCL_CODEC_EVERYWHERE;
+  made.block = codec.block;
+  made.max_relative_error = codec.max_relative_error;
+  made.audit_every = codec.audit_every;
   if (!made.block) made.block = codec.kind == FSCCL_CODEC_MXFP8 ? 32 : 128;
   if (!made.audit_every && gathers) made.audit_every = 256;
   return made;

@@ -19,7 +19,7 @@ class Hosts {
     size_t host = 0, index = 0;
   };
 
-  // Collective over the ranks of `whole`, which lie on several hosts.
+  // Collective over the ranks of `whole`. If all are on one host, each rank is a lane of its own.
   static Result<std::unique_ptr<Hosts>> create(Communicator& whole);
   ~Hosts();
 

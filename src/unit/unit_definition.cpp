@@ -174,6 +174,7 @@ BlockForm CodecSpec::form() const {
 uint64_t CodecSpec::hash() const {
   uint64_t hash = mix_in_order(static_cast<uint64_t>(kind), flags);
   hash = mix_in_order(hash, uint64_t{block} << 32 | audit_every);
+  hash = mix_in_order(hash, everywhere);
   hash = mix_in_order(hash, std::bit_cast<uint64_t>(max_relative_error));
   return custom ? mix_in_order(hash, custom->hash()) : hash;
 }
@@ -185,8 +186,9 @@ const char* CodecSpec::name() const {
 
 std::string CodecSpec::text() const {
   if (kind == FSCCL_CODEC_NONE) return "none";
-  std::string text = fmt::format("{} (flags {:#x}, block {}, max_relative_error {}, audit_every {}",
-                                 name(), flags, block, max_relative_error, audit_every);
+  std::string text = fmt::format(
+      "{} ({}, flags {:#x}, block {}, max_relative_error {}, audit_every {}", name(),
+      everywhere ? "everywhere" : "between hosts", flags, block, max_relative_error, audit_every);
   if (custom)
     text += fmt::format(", version {}, bound {}, {} bytes for a block", custom->version(),
                         custom->bound(), custom->bytes(block));

@@ -25,6 +25,7 @@ struct CodecSpec {
   uint32_t block = 0;
   double max_relative_error = 0;
   uint32_t audit_every = 0;
+  bool everywhere = false;                    // FSCCL_CODEC_EVERYWHERE
   std::shared_ptr<const CustomCodec> custom;  // the codec of FSCCL_CODEC_CUSTOM
 
   bool loses() const { return kind != FSCCL_CODEC_NONE && kind != FSCCL_CODEC_DELTA; }
@@ -48,6 +49,8 @@ struct UnitSpec {
   bool marks_changes = false;
   bool by_parameter = false;
   CodecSpec gather_codec, reduce_codec;
+  // Returns true if a codec is used although all ranks are on one host.
+  bool codes_everywhere() const { return gather_codec.everywhere || reduce_codec.everywhere; }
   struct Param {
     std::string name;
     std::vector<int64_t> dims;

@@ -42,10 +42,10 @@ void gathers_near(const CodecCase& c, fsccl_codec_kind_t kind, int ranks) {
                   // first one allowed writes, the library does not rely on that.
                   EXPECT_TRUE(step % 3 == 2 || coded.report().blocks == blocks);
                   expect_alike(forward, self);
-                  expect_near(exact, forward, c.wire, hosts_given() ? bound : 0);
+                  expect_near(exact, forward, c.wire, codes(c) ? bound : 0);
                 }
                 const fsccl_codec_report_t report = coded.report();
-                if (hosts_given() && report.gathers) {
+                if (codes(c) && report.gathers) {
                   EXPECT_EQ(report.coded, report.gathers);
                   EXPECT_EQ(report.exact_blocks, 0u);
                   EXPECT_EQ(report.beyond_bound, 0u);
@@ -81,11 +81,133 @@ TEST(BlockCodec, PrivateSlots) {
 TEST(BlockCodec, ByParameter) {
   gathers_near({.by_parameter = true, .audit_every = 1}, FSCCL_CODEC_FP8, 4);
 }
+TEST(BlockCodec, Everywhere) {
+  for (const fsccl_sharing_t sharing :
+       {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
+    gathers_near({.sharing = sharing, .audit_every = 2, .scope = FSCCL_CODEC_EVERYWHERE},
+                 FSCCL_CODEC_INT8, 3);
+  gathers_near({.layout = FSCCL_LAYOUT_FLAT,
+                .keep = FSCCL_KEEP_ALWAYS,
+                .audit_every = 2,
+                .scope = FSCCL_CODEC_EVERYWHERE},
+               FSCCL_CODEC_FP8, 4);
+  gathers_near({.by_parameter = true, .audit_every = 1, .scope = FSCCL_CODEC_EVERYWHERE},
+               FSCCL_CODEC_INT8, 2);
+  gathers_near({.audit_every = 2, .scope = FSCCL_CODEC_EVERYWHERE}, FSCCL_CODEC_MXFP8, 1);
+}
 TEST(BlockCodec, HostsOfAnyShape) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 1}, {1, 0, 1, 0}, {0, 0, 0, 1, 1}})
     gathers_near({.hosts = hosts, .audit_every = 2}, FSCCL_CODEC_INT8,
                  static_cast<int>(hosts.size()));
+}
+
+// Shows what a codec makes of the elements of a rank, on a communicator of that rank alone.
+class Alone {
+ public:
+  explicit Alone(Rank& self) {
+    EXPECT_OK(fsccl_comm_split(self.comm, self.rank, 0, nullptr, &comm_));
+  }
+  ~Alone() { EXPECT_OK(fsccl_comm_destroy(comm_)); }
+  Alone(const Alone&) = delete;
+
+  // Returns the elements of each piece after coding and decoding, as fp32.
+  Sums coded(const Sums& pieces, fsccl_codec_kind_t kind, fsccl_dtype_t wire) {
+    PoolScope pool(comm_);
+    std::vector<fsccl_param_t> params;
+    for (const std::vector<float>& piece : pieces) {
+      fsccl_param_t param = FSCCL_PARAM_INIT;
+      param.dims = 1;
+      param.shape[0] = static_cast<int64_t>(piece.size());
+      param.dtype = FSCCL_FLOAT32;
+      params.push_back(param);
+    }
+    fsccl_codec_t codec = FSCCL_CODEC_INIT;
+    codec.kind = kind;
+    codec.scope = FSCCL_CODEC_EVERYWHERE;
+    fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+    config.name = "alone";
+    config.layout = FSCCL_LAYOUT_PER_PARAM;
+    config.shard_comm = comm_;
+    config.pool = pool.get();
+    config.wire_dtype = wire;
+    config.gather_codec = &codec;
+    fsccl_unit_t unit = nullptr;
+    EXPECT_OK(fsccl_unit_create(&config, params.data(), params.size(), &unit));
+    fsccl_view_t view;
+    for (size_t i = 0; i < pieces.size(); i++) {
+      EXPECT_OK(fsccl_unit_shard(unit, i, &view));
+      std::copy(pieces[i].begin(), pieces[i].end(), static_cast<float*>(view.data));
+    }
+    EXPECT_OK(fsccl_unit_mark_changed(unit));
+    EXPECT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr));
+    Sums made;
+    for (size_t i = 0; i < pieces.size(); i++) {
+      EXPECT_OK(fsccl_unit_param(unit, i, &view));
+      const auto* const words = static_cast<const uint16_t*>(view.data);
+      made.push_back(
+          values({words, words + view.count * fsccl_dtype_size(wire) / sizeof *words}, wire));
+    }
+    EXPECT_OK(fsccl_unit_reshard(unit, nullptr));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+    return made;
+  }
+
+ private:
+  fsccl_comm_t comm_ = nullptr;
+};
+
+// Returns, by rank and parameter, the pieces of the parameters that own their elements.
+std::vector<std::vector<fsccl_piece_t>> pieces_of(const CodecCase& c, int ranks) {
+  std::vector<fsccl_param_t> params = params_of(c);
+  std::vector<std::vector<fsccl_piece_t>> all(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; rank++) {
+    std::vector<fsccl_piece_t>& pieces = all[static_cast<size_t>(rank)];
+    pieces.resize(params.size());
+    EXPECT_OK(fsccl_layout_plan(c.layout, params.data(), params.size(), ranks, rank, pieces.data(),
+                                nullptr));
+    pieces.pop_back();  // the last parameter is tied
+  }
+  return all;
+}
+
+// The hosts on which a case runs: all shapes that the given hosts allow.
+std::vector<std::vector<int>> shapes_of_hosts() {
+  if (!hosts_given()) return {{}};
+  return {{0, 0, 0, 1}, {1, 0, 1, 0}, {0, 1, 1, 1}};
+}
+
+// The parameters that a codec everywhere brings are those that each rank's codec makes of the
+// rank's own pieces, whichever ranks share a host.
+TEST(BlockCodec, EverywhereItMakesTheSameOnAnyHosts) {
+  for (const std::vector<int>& hosts : shapes_of_hosts())
+    run_ranks(4,
+              [](Rank& self) {
+                const CodecCase c{.scope = FSCCL_CODEC_EVERYWHERE};
+                const auto pieces = pieces_of(c, self.ranks);
+                PoolScope pool(self.comm);
+                Alone alone(self);
+                CodecUnit coded(c, self, pool.get(), FSCCL_CODEC_INT8);
+                ASSERT_EQ(coded.status, FSCCL_OK);
+                coded.update([](float, uint64_t element) { return initial(element); });
+                const Words all = coded.gathered();
+                for (size_t i = 0; i + 1 < all.size(); i++) {
+                  const std::vector<float> gathered = values(all[i], c.wire);
+                  for (const std::vector<fsccl_piece_t>& of_rank : pieces) {
+                    const fsccl_piece_t piece = of_rank[i];
+                    std::vector<float> own(piece.count);
+                    for (uint64_t k = 0; k < piece.count; k++)
+                      own[k] = initial(i << 32 | (piece.begin + k));
+                    if (own.empty()) continue;
+                    const std::vector<float> expected =
+                        alone.coded({own}, FSCCL_CODEC_INT8, c.wire).front();
+                    EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                                           gathered.begin() + static_cast<ptrdiff_t>(piece.begin)))
+                        << "parameter " << i;
+                  }
+                }
+              },
+              {.hosts = hosts});
 }
 
 // A block with NaNs or infinities arrives as it is, and so does a block whose error would exceed
@@ -123,6 +245,9 @@ TEST(BlockCodec, OfOtherKindsOrBlocksIsNamed) {
                  "rank 1");
     CodecUnit block({.block = self.rank == 2 ? 64u : 32u}, self, pool.get(), FSCCL_CODEC_INT8);
     EXPECT_ERROR(block.status, FSCCL_ERR_MISMATCH, "codecs for the gather", "block", "rank 2");
+    CodecUnit scope({.scope = self.rank == 1 ? FSCCL_CODEC_EVERYWHERE : FSCCL_CODEC_BETWEEN_HOSTS},
+                    self, pool.get(), FSCCL_CODEC_FP8);
+    EXPECT_ERROR(scope.status, FSCCL_ERR_MISMATCH, "codecs for the gather", "everywhere", "rank 1");
     CodecUnit sums({.sums = self.rank == 2 ? FSCCL_CODEC_NONE : FSCCL_CODEC_INT8}, self, pool.get(),
                    FSCCL_CODEC_FP8);
     EXPECT_ERROR(sums.status, FSCCL_ERR_MISMATCH, "codecs for the reduction", "rank 2");
@@ -158,6 +283,8 @@ TEST(BlockCodec, WhatItCannotDoIsRefused) {
     expect_refused({.max_relative_error = NAN}, FSCCL_CODEC_FP8, "gather_codec",
                    "max_relative_error");
     expect_refused({.wire = FSCCL_FLOAT64}, FSCCL_CODEC_INT8, "gather_codec", "float64");
+    expect_refused({.scope = wild<fsccl_codec_scope_t>(2)}, FSCCL_CODEC_INT8, "gather_codec",
+                   "scope 2 is not");
     expect_refused({}, FSCCL_CODEC_INT4, "gather_codec", "kind 6 is not of gathers");
     expect_refused({.sums = FSCCL_CODEC_DELTA}, FSCCL_CODEC_NONE, "reduce_codec",
                    "kind 1 is not of reductions");
@@ -212,7 +339,7 @@ void sums_near(CodecCase c, int ranks, double most) {
             EXPECT_TRUE(again.reduced(value, nullptr) == near)
                 << "the same gradients, at other times";
             EXPECT_EQ(result.finite, 1);
-            EXPECT_LE(distance(exact, near), hosts_given() ? most : 0) << step;
+            EXPECT_LE(distance(exact, near), codes(c) ? most : 0) << step;
           }
           fsccl_reduce_result_t result{};
           (void)coded.reduced(
@@ -225,7 +352,7 @@ void sums_near(CodecCase c, int ranks, double most) {
           EXPECT_EQ(std::count(finite.begin(), finite.end(), 0), 1)
               << "who has the gradient that is not finite";
           const fsccl_codec_report_t report = coded.report();
-          if (hosts_given() && report.reductions) {
+          if (codes(c) && report.reductions) {
             EXPECT_EQ(report.reductions, 5u);
             EXPECT_LT(static_cast<double>(report.reduce_sent_bytes),
                       0.54 * static_cast<double>(report.reduce_plain_bytes));
@@ -251,10 +378,54 @@ TEST(CodedSum, OfFp32Gradients) {
 TEST(CodedSum, FlatLayout) {
   sums_near({.layout = FSCCL_LAYOUT_FLAT, .sums = FSCCL_CODEC_INT8}, 3, 0.01);
 }
+TEST(CodedSum, Everywhere) {
+  sums_near({.sums = FSCCL_CODEC_INT8, .scope = FSCCL_CODEC_EVERYWHERE}, 3, 0.01);
+  sums_near({.sums = FSCCL_CODEC_INT4,
+             .sums_flags = FSCCL_CODEC_ERROR_FEEDBACK,
+             .reduce = FSCCL_FLOAT32,
+             .scope = FSCCL_CODEC_EVERYWHERE},
+            4, 0.3);
+}
 TEST(CodedSum, HostsOfAnyShape) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 1}, {1, 0, 1, 0}, {0, 0, 0, 1, 1}})
     sums_near({.hosts = hosts, .sums = FSCCL_CODEC_INT8}, static_cast<int>(hosts.size()), 0.01);
+}
+
+// The sums of a codec everywhere are those over all ranks in their order, each rank's gradients
+// coded for the rank that sums them, and its own as they are, whichever ranks share a host.
+TEST(CodedSum, EverywhereItMakesTheSameOnAnyHosts) {
+  for (const std::vector<int>& hosts : shapes_of_hosts())
+    run_ranks(4,
+              [](Rank& self) {
+                const CodecCase c{.sums = FSCCL_CODEC_INT8,
+                                  .reduce = FSCCL_FLOAT32,
+                                  .scope = FSCCL_CODEC_EVERYWHERE};
+                const auto pieces = pieces_of(c, self.ranks);
+                PoolScope pool(self.comm);
+                Alone alone(self);
+                CodecUnit unit(c, self, pool.get(), FSCCL_CODEC_NONE);
+                ASSERT_EQ(unit.status, FSCCL_OK);
+                const Sums sums = unit.reduced(
+                    [&](uint64_t element) { return gradient(element, self.rank, 0); }, nullptr);
+                for (size_t i = 0; i < sums.size(); i++) {
+                  if (sums[i].empty()) continue;
+                  const fsccl_piece_t piece = pieces[static_cast<size_t>(self.rank)][i];
+                  std::vector<float> expected(piece.count);
+                  for (int rank = 0; rank < self.ranks; rank++) {
+                    std::vector<float> of_rank(piece.count);
+                    for (uint64_t k = 0; k < piece.count; k++)
+                      of_rank[k] = gradient(i << 32 | (piece.begin + k), rank, 0);
+                    if (rank != self.rank)
+                      of_rank = alone.coded({of_rank}, FSCCL_CODEC_INT8, FSCCL_FLOAT32).front();
+                    for (uint64_t k = 0; k < piece.count; k++)
+                      expected[k] = rank ? expected[k] + of_rank[k] : of_rank[k];
+                  }
+                  for (float& sum : expected) sum /= 4;  // the reduction averages over the ranks
+                  EXPECT_TRUE(sums[i] == expected) << "parameter " << i;
+                }
+              },
+              {.hosts = hosts});
 }
 
 // In each block one gradient is large, and the others lie below half a step of the codec. Without

@@ -33,6 +33,7 @@ struct CodecCase {
   uint32_t sums_flags = 0;
   fsccl_dtype_t reduce = FSCCL_BFLOAT16;
   const fsccl_block_codec_t* custom = nullptr;  // the codec of FSCCL_CODEC_CUSTOM
+  fsccl_codec_scope_t scope = FSCCL_CODEC_BETWEEN_HOSTS;
 };
 
 // The parameters are a matrix that is trained, one that is frozen, a small vector, another matrix,
@@ -53,6 +54,9 @@ inline std::vector<fsccl_param_t> params_of(const CodecCase& c) {
   return params;
 }
 
+// Returns true if the codecs of the case code anything.
+inline bool codes(const CodecCase& c) { return hosts_given() || c.scope == FSCCL_CODEC_EVERYWHERE; }
+
 class CodecUnit {
  public:
   CodecUnit(const CodecCase& c, Rank& self, fsccl_pool_t pool, fsccl_codec_kind_t kind)
@@ -64,9 +68,11 @@ class CodecUnit {
     codec.block = c.block;
     codec.audit_every = c.audit_every;
     codec.custom = c.custom;
+    codec.scope = c.scope;
     fsccl_codec_t sums = FSCCL_CODEC_INIT;
     sums.kind = c.sums;
     sums.flags = c.sums_flags;
+    sums.scope = c.scope;
     fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
     const bool coded = kind != FSCCL_CODEC_NONE || c.sums != FSCCL_CODEC_NONE;
     config.name = coded ? "coded" : "plain";

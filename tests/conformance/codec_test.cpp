@@ -90,6 +90,7 @@ TEST(Codec, ByParameter) { gathers_the_same({.by_parameter = true}, 4); }
 TEST(Codec, NibblesOnly) {
   gathers_the_same({.flags = FSCCL_CODEC_NEVER_DECLINES | FSCCL_CODEC_NIBBLES_ONLY}, 3);
 }
+TEST(Codec, Everywhere) { gathers_the_same({.scope = FSCCL_CODEC_EVERYWHERE}, 3); }
 TEST(Codec, ThatMayDecline) { gathers_the_same({.flags = FSCCL_CODEC_NIBBLES_ONLY}, 2); }
 
 TEST(Codec, HostsOfAnyShape) {

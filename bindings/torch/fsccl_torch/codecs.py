@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs of FSDP2's parameters and gradients between hosts: their names, and the sum of what the
+"""Codecs of FSDP2's parameters and gradients: their names, and the sum of what the
 codecs of several units have done."""
 
 import torch
@@ -22,6 +22,8 @@ _REDUCTIONS = {
     'int4': (c.CODEC_INT4, 0),
     'int4-feedback': (c.CODEC_INT4, c.CODEC_ERROR_FEEDBACK),
 }
+# With this behind its name a codec with a loss codes on one host, too (FSCCL_CODEC_EVERYWHERE).
+_EVERYWHERE = '-everywhere'
 # The delta codec takes these types. The others take fp32 as well.
 _WORDS = (torch.bfloat16, torch.float16)
 _FLOATS = (*_WORDS, torch.float32)
@@ -41,11 +43,20 @@ def known_reduction(name):
 def _known(name, argument, codecs):
     if name in (None, '', 'none'):
         return None
-    if name not in codecs:
+    base = name.removesuffix(_EVERYWHERE)
+    if base not in codecs:
         raise ValueError(
-            f'{argument}={name!r} is not a codec: give {", ".join(map(repr, codecs))} or None'
+            f'{argument}={name!r} is not a codec: give {", ".join(map(repr, codecs))} or None; '
+            f'"{_EVERYWHERE}" behind the name codes inside hosts, too'
         )
     return name
+
+
+def _codec(name, codecs):
+    kind, flags = codecs[name.removesuffix(_EVERYWHERE)]
+    everywhere = name.endswith(_EVERYWHERE)
+    scope = c.CODEC_EVERYWHERE if everywhere else c.CODEC_BETWEEN_HOSTS
+    return c.Codec(kind=kind, flags=flags, scope=scope)
 
 
 def gather_codec(name, dtype, on_gpu):
@@ -53,9 +64,9 @@ def gather_codec(name, dtype, on_gpu):
     unit has no codec."""
     if name is None or on_gpu:
         return None
-    kind, flags = _GATHERS[name]
-    takes = _WORDS if kind == c.CODEC_DELTA else _FLOATS
-    return c.Codec(kind=kind, flags=flags) if dtype in takes else None
+    codec = _codec(name, _GATHERS)
+    takes = _WORDS if codec.kind == c.CODEC_DELTA else _FLOATS
+    return codec if dtype in takes else None
 
 
 def reduce_codec(name, dtype, sum_dtype, on_gpu):
@@ -63,8 +74,7 @@ def reduce_codec(name, dtype, sum_dtype, on_gpu):
     None where the unit has no codec."""
     if name is None or on_gpu or dtype not in _FLOATS or sum_dtype not in _FLOATS:
         return None
-    kind, flags = _REDUCTIONS[name]
-    return c.Codec(kind=kind, flags=flags)
+    return _codec(name, _REDUCTIONS)
 
 
 def add_up(reports):

@@ -62,19 +62,22 @@ def enable(
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
     without loss (docs/codecs.md); each host then keeps a copy of them. It sends plain parameters
     where the link is so fast that coding would cost time; "delta-always" codes even there. "int8",
-    "fp8" and "mxfp8" send 8 bits an element, with a loss whose bound docs/codecs.md states. The
-    codec is not used for groups on a GPU, nor for groups whose parameters are gathered in other
-    types than 16 bits ("delta") or 16 or 32 bits (the others). None means FSCCL_TORCH_GATHER_CODEC,
-    which is empty by default: no codec. All ranks give the same value.
+    "fp8" and "mxfp8" send 8 bits an element, with a loss whose bound docs/codecs.md states. With
+    "-everywhere" behind the name the parameters are coded on one host, too, so that the loss does
+    not depend on which ranks share a host. The codec is not used for groups on a GPU, nor for
+    groups whose parameters are gathered in other types than 16 bits ("delta") or 16 or 32 bits (the
+    others). None means FSCCL_TORCH_GATHER_CODEC, which is empty by default: no codec. All ranks
+    give the same value.
 
     reduce_codec: "bf16", "int8" and "int4" send the gradients that ranks have for other hosts in
     16, 8 or 4 bits an element, with a loss (docs/codecs.md). With "-feedback" behind the name a
     rank adds what one step lost to the next step's gradients, which takes 4 bytes for each element
-    that the rank sends. The loss is in units of the gradients, so do not use it with a loss
-    scale that changes, unless you divide by the scale before gradients are reduced. The codec is
-    not used for groups on a GPU, for gradients other than fp16, bf16 or fp32, nor for HSDP's sum
-    over replicas. None means FSCCL_TORCH_REDUCE_CODEC, which is empty by default: no codec. All
-    ranks give the same value.
+    that the rank sends. With "-everywhere" at the end each rank codes its own gradients for each
+    other rank, also inside a host ("int8-feedback-everywhere"). The loss is in units of the
+    gradients, so do not use it with a loss scale that changes, unless you divide by the scale
+    before gradients are reduced. The codec is not used for groups on a GPU, for gradients other
+    than fp16, bf16 or fp32, nor for HSDP's sum over replicas. None means FSCCL_TORCH_REDUCE_CODEC,
+    which is empty by default: no codec. All ranks give the same value.
 
     Some groups stay with stock FSDP2, for reasons that fsdp2_switches.py lists. Each reason is
     logged once, and report() gives it for each group. All groups stay with it if this version of

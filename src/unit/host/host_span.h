@@ -1,6 +1,6 @@
-// The parts of a unit whose ranks are on several hosts (unit_hosts.cpp): the ranks for which each
-// rank acts, the exchanges between hosts, and the plans of their last stages. They are made with
-// the unit.
+// The parts of a unit whose ranks are on several hosts, or which has a codec everywhere
+// (unit_hosts.cpp): the ranks for which each rank acts, the exchanges between hosts, and the plans
+// of their last stages. They are made with the unit.
 #pragma once
 #include <memory>
 #include <vector>

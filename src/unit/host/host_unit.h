@@ -143,7 +143,8 @@ class HostUnit final : public Unit {
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
   OperationSettings unshard_settings(uint64_t release_position) const;
-  // The following functions are for units on several hosts (unit_hosts.cpp).
+  // The following functions are for units on several hosts or with a codec everywhere
+  // (unit_hosts.cpp).
   Status unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
                                uint64_t release_position, Chain* chain);
   Status sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,

@@ -9,8 +9,8 @@
 namespace fsccl {
 
 LaneExchange::LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders,
-                           int ranks, int self)
-    : kind_(kind), ranks_(static_cast<size_t>(ranks)) {
+                           int ranks, int self, bool ranks_apart)
+    : kind_(kind), ranks_(static_cast<size_t>(ranks)), ranks_apart_(ranks_apart) {
   std::vector<Part> parts;
   for (const size_t i : parameters_of(shape)) {
     if (shape.layout->tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
@@ -21,7 +21,7 @@ LaneExchange::LaneExchange(const UnitShape& shape, Kind kind, const std::vector<
       const fsccl_dtype_t dtype = sums ? shape.sums.dtype : shape.slot_dtype[i];
       const uint64_t at = sums ? shape.sums.offset[i][rank]
                                : shape.slot.offset[i] + piece.begin * dtype_size(dtype);
-      parts.push_back({shape.slot.slot_of(i), at, piece.count, dtype, holders[rank], i});
+      parts.push_back({shape.slot.slot_of(i), at, piece.count, dtype, holders[rank], rank, i});
     }
   }
   std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
@@ -37,9 +37,11 @@ void LaneExchange::add(const Part& part, fsccl_dtype_t received, int self) {
   const bool touches =
       !runs_.empty() && runs_.back().slot == part.slot && runs_.back().dtype == part.dtype &&
       runs_.back().offset + runs_.back().bytes == part.offset && runs_.back().last <= part.holder &&
-      (kind_ != Kind::contributions || runs_.back().parameter == part.parameter);
+      (kind_ != Kind::contributions || runs_.back().parameter == part.parameter) &&
+      (!ranks_apart_ || runs_.back().last != part.holder || runs_.back().last_rank == part.rank);
   if (!touches) {
-    runs_.push_back({part.slot, part.offset, 0, 0, part.dtype, part.holder, part.parameter});
+    runs_.push_back(
+        {part.slot, part.offset, 0, 0, part.dtype, part.holder, part.rank, part.parameter});
     received_.push_back(received);
     counts_.resize(counts_.size() + ranks_);
   }
@@ -49,6 +51,7 @@ void LaneExchange::add(const Part& part, fsccl_dtype_t received, int self) {
   if (part.holder < self) run.own += bytes;
   run.bytes += bytes;
   run.last = part.holder;
+  run.last_rank = part.rank;
 }
 
 std::vector<LaneExchange::Range> LaneExchange::ranges() const {

@@ -25,9 +25,10 @@ class LaneExchange {
   LaneExchange() = default;
   // Makes the exchange of the shape's parameters. `holders` has, for each rank of the layout, the
   // rank among `ranks` that sends its pieces or gets their sums. If it is below 0, the pieces are
-  // not exchanged here. `self` is this rank's number among them.
+  // not exchanged here. `self` is this rank's number among them. With `ranks_apart` no range has
+  // pieces of several ranks of the layout, so ranges do not depend on which ranks share a host.
   LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks,
-               int self);
+               int self, bool ranks_apart = false);
 
   bool empty() const { return runs_.empty(); }
   Kind kind() const { return kind_; }
@@ -54,6 +55,7 @@ class LaneExchange {
     uint64_t own = 0;  // the bytes of it before this rank's pieces
     fsccl_dtype_t dtype{};
     int last = 0;          // rank that holds its end
+    size_t last_rank = 0;  // rank of the layout that has its end
     size_t parameter = 0;  // for contributions, one parameter for all pieces
   };
   struct Part {
@@ -61,12 +63,14 @@ class LaneExchange {
     uint64_t offset = 0, count = 0;
     fsccl_dtype_t dtype{};
     int holder = 0;
+    size_t rank = 0;  // rank of the layout
     size_t parameter = 0;
   };
   void add(const Part& part, fsccl_dtype_t received, int self);
 
   Kind kind_ = Kind::parameters;
   size_t ranks_ = 1;
+  bool ranks_apart_ = false;
   std::vector<Run> runs_;
   std::vector<size_t> counts_;  // [run][rank]
   std::vector<fsccl_tensor_t> tensors_;

@@ -18,7 +18,8 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   std::unique_ptr<HostUnit> unit(new HostUnit(std::move(spec), pool));
   FSCCL_ASSIGN(unit->definition_, UnitDefinition::make(unit->spec_));
   unit->key_ = unit->pool().next_unit_key();
-  if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&unit->definition_.unshard_shape));
+  if (!unit->comm().one_host() || unit->spec_.codes_everywhere())
+    FSCCL_TRY(unit->span_hosts(&unit->definition_.unshard_shape));
   unit->shared_owner_ = unit->pool().rank_of_job(unit->host_comm().job_rank(0));
   unit->make_slots();
   unit->make_plans(unit->definition_.unshard_shape);

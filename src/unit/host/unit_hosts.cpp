@@ -17,10 +17,14 @@
 // lane hold of the unit. Sums are first over the ranks of a host, in rank order, and then over the
 // hosts.
 //
-// With FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off, sums are in rank order over all ranks
-// instead, with the same bits as on one host: each rank sends its gradients, in their own type, to
-// the ranks that sum them into their sharded gradients. More bytes cross between hosts then, unless
-// each host has one rank, in which case this form is always used.
+// With FSCCL_REPRODUCIBLE=placement, FSCCL_HIERARCHY=off or a reduce_codec everywhere, sums are in
+// rank order over all ranks instead, with the same bits as on one host: each rank sends its
+// gradients, in their own type or coded, to the ranks that sum them into their sharded gradients.
+// More bytes cross between hosts then, unless each host has one rank, in which case this form is
+// always used.
+//
+// A unit whose ranks are all on one host is made like this, too, if it has a codec everywhere. Each
+// rank is then a lane of its own, which codes the rank's pieces and exchanges nothing.
 #include <algorithm>
 #include <numeric>
 
@@ -46,7 +50,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   span.by_hosts = settings->reproducible == Reproducible::kRun &&
                   settings->hierarchy != HierarchyMode::kOff &&
                   // if each host has one rank, its gradients are the host's sum
-                  hosts->count() < hosts->places().size();
+                  hosts->count() < hosts->places().size() && !spec_.reduce_codec.everywhere;
   const Hosts::Place own_place = hosts->own_place();
   // Each vector has, for each rank of the host, ranks of the shard_comm. `own` has the rank itself,
   // `brought` the ranks of other hosts whose pieces its lane brings, and `summed` the ranks whose
@@ -74,7 +78,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   unshard->rank = static_cast<int>(own_place.index);
   if (Communicator* const lane = hosts->lane())
     span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders,
-                                   lane->size(), lane->rank());
+                                   lane->size(), lane->rank(), spec_.gather_codec.loses());
   unshard->acts_for = std::move(brought);
   span.pull = PlannedUnit(unshard_pull(*unshard));
   unshard->acts_for = std::move(own);
