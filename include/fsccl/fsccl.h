@@ -295,7 +295,9 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
  * thread, once at a time.
  *
  * FSCCL_ERR_TIMEOUT names the ranks that did not come; all survivors may call again.
- * FSCCL_ERR_PEER_DEAD: the other ranks consider this one dead.
+ * FSCCL_ERR_PEER_DEAD: the other ranks consider this one dead. If a survivor cannot make the
+ * communicator, as for lack of memory, no survivor gets it: all return that survivor's error, which
+ * names its rank in `comm`, and may call again.
  */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config,
                                            fsccl_comm_t* result);

@@ -67,7 +67,7 @@ Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t han
   request.join.deadline = Deadline::in_ms(request.options.timeout_ms ? request.options.timeout_ms
                                                                      : config()->timeout_ms);
   FSCCL_ASSIGN(object.comm, Communicator::create(request.join, request.options));
-  register_engine(&object.comm->engine(), handle);
+  object.comm->engine().set_key(bits_of(handle));
   // This store pairs with the loads of `ready` in live_comm() and comm_of().
   object.ready.store(object.comm.get(), std::memory_order_release);
   return success();
@@ -128,21 +128,20 @@ Result<std::vector<int>> read_members(const int* ranks, size_t count, const Comm
 // Has make() make a communicator from `parent`, and gives the caller a handle of it.
 Status make_child(Communicator& parent, fsccl_comm_t* result,
                   FunctionRef<Result<std::unique_ptr<Communicator>>()> make) {
-  // This allocation comes first: if it fails, the other ranks have no communicator yet either.
-  auto object = std::make_unique<CommObject>();
-  Together with_parent(parent);
-  FSCCL_ASSIGN(object->comm, make());
-  *result = nullptr;
-  Communicator* const comm = object->comm.get();
-  if (!comm) return success();
-  // This store pairs with the loads of `ready` in live_comm() and comm_of().
-  object->ready.store(comm, std::memory_order_release);
-  FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(object)));
+  // The handle comes first: if there is no memory for it, the other ranks have no communicator yet
+  // either.
+  auto made = std::make_unique<CommObject>();
+  CommObject& object = *made;
+  FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(made)));
   Undo undo([&] { comms.take(bits); });
-  with_parent.begin();
-  Together together(*comm);
-  together.begin();
-  register_engine(&comm->engine(), as_handle(bits));
+  Together with_parent(parent);
+  FSCCL_ASSIGN(object.comm, make());
+  *result = nullptr;
+  Communicator* const comm = object.comm.get();
+  if (!comm) return success();
+  comm->engine().set_key(bits);
+  // This store pairs with the loads of `ready` in live_comm() and comm_of().
+  object.ready.store(comm, std::memory_order_release);
   undo.keep();
   *result = as_handle(bits);
   return success();
@@ -296,10 +295,8 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
           return success();
         });
     if (!ended.ok()) return ended.take_status();
-    for (const auto& pair : pairs) unregister_engine(&pair->comm->engine());
     pairs.clear();  // before the communicator that they were made in
-    const std::unique_ptr<CommObject> object = ended.take();
-    if (object->comm) unregister_engine(&object->comm->engine());
+    ended.take().reset();
     return success();
   });
 }

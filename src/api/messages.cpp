@@ -22,7 +22,7 @@ Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
   made->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(made), bits_of(handle)));
   place->second = reinterpret_cast<fsccl_comm_t>(bits);
-  register_engine(&comm->engine(), place->second);
+  comm->engine().set_key(bits);
   undo.keep();
   return place->second;
 }

@@ -1,19 +1,6 @@
 #include "api/objects.h"
 
-#include <unordered_map>
-
-#include "base/immortal.h"
-
 namespace fsccl {
-namespace {
-
-std::mutex engines_mutex;
-std::unordered_map<const Engine*, fsccl_comm_t>& engines() {
-  static Immortal<std::unordered_map<const Engine*, fsccl_comm_t>> map;
-  return map.get();
-}
-
-}  // namespace
 
 const char* kind_name(HandleKind kind) {
   switch (kind) {
@@ -66,20 +53,6 @@ Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
   return fail(FSCCL_ERR_INVALID_STATE,
               "the communicator is still being created: poll fsccl_comm_async_error() until it "
               "says FSCCL_OK");
-}
-
-void register_engine(const Engine* engine, fsccl_comm_t comm) {
-  const std::lock_guard lock(engines_mutex);
-  engines()[engine] = comm;
-}
-void unregister_engine(const Engine* engine) {
-  const std::lock_guard lock(engines_mutex);
-  engines().erase(engine);
-}
-fsccl_comm_t comm_of_engine(const Engine* engine) {
-  const std::lock_guard lock(engines_mutex);
-  const auto found = engines().find(engine);
-  return found == engines().end() ? nullptr : found->second;
 }
 
 }  // namespace fsccl

@@ -66,10 +66,10 @@ inline Result<Ref<Unit>> unit_of(fsccl_unit_t handle) { return object_of(units, 
 // half of its sequence number. It needs no memory.
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence);
 bool is_work(uint64_t bits);  // it looks like one
-// The handle of the communicator that an engine belongs to (a unit's operations run on its
-// communicators).
-void register_engine(const Engine* engine, fsccl_comm_t comm);
-void unregister_engine(const Engine* engine);
-fsccl_comm_t comm_of_engine(const Engine* engine);
+// Returns the handle of the communicator that an engine belongs to. A unit's operations run on its
+// communicators.
+inline fsccl_comm_t comm_of_engine(const Engine& engine) {
+  return reinterpret_cast<fsccl_comm_t>(engine.key());
+}
 
 }  // namespace fsccl

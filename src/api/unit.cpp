@@ -161,7 +161,7 @@ Result<std::unique_ptr<Unit>> make_unit(UnitSpec spec) {
 // Sets *work, if wanted, to the operation that a unit submitted on one of its communicators.
 void give_work(const Submitted& submitted, fsccl_work_t* work) {
   if (work && submitted.engine)
-    *work = make_work(comm_of_engine(submitted.engine), submitted.sequence);
+    *work = make_work(comm_of_engine(*submitted.engine), submitted.sequence);
 }
 
 }  // namespace

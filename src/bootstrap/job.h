@@ -99,22 +99,30 @@ class Job {
   // answer. It is collective over them: it blocks until each member has asked the question with the
   // same number (`meeting`) or is known to be lost, or until the deadline passes. After that, the
   // question can be asked again. A member that survives in the answer may be lost later.
+  struct Refusal {  // the error of a rank that could not carry out the previous decision
+    int rank = -1;
+    fsccl_status_t code = FSCCL_OK;  // there is no refusal
+    std::string text;
+  };
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
     // members that have left the group for good before this rank asked for the first time
     std::vector<int32_t> lost;
-    // status of each rank; the worst status of the ranks that are left is part of the answer
-    fsccl_status_t code = FSCCL_OK;
+    Refusal refusal;  // the worst refusal of the ranks that are left is part of the answer
   };
   struct Agreed {
     bool reached = false;          // false: not all members came in time
     std::vector<int32_t> failed;   // members that are lost
     std::vector<int32_t> missing;  // members that did not come and are not lost
-    fsccl_status_t code = FSCCL_OK;
+    Refusal refusal;
   };
   // Returns FSCCL_ERR_PEER_DEAD if other ranks have declared this rank dead.
   virtual Result<Agreed> agree(const Question& question, Deadline deadline) = 0;
+  // Returns the refusal of another rank that has come to that meeting already, or has declined it.
+  // A rank that has not come yet need not wait for what that rank will not do. Any thread may call
+  // it.
+  virtual Refusal refusal(uint64_t meeting) const = 0;
   // Says that this rank will not come to that meeting, so that nobody waits for it there. It does
   // not block.
   virtual void decline(uint64_t meeting) = 0;

@@ -2,19 +2,36 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
+#include "wire/told.h"
+
 namespace fsccl {
+namespace {
+
+constexpr size_t kMostText = 1000;  // characters of an error that a vote carries
+
+// Returns true if `a` holds against `b`. With the same code that of the lower rank holds, so that
+// all ranks decide the same.
+bool worse(const Vote::Refusal& a, const Vote::Refusal& b) {
+  return std::tie(a.code, a.rank) < std::tie(b.code, b.rank);
+}
+
+}  // namespace
 
 void Membership::begin(std::vector<int32_t> members, int32_t self,
-                       const std::vector<int32_t>& failed, int32_t code) {
+                       const std::vector<int32_t>& failed, const Vote::Refusal& refusal) {
   if (begun()) return;
+  Vote mine = mine_;  // nothing is changed if there is no memory
+  mine.refusal = refusal;
+  mine.refusal.text = told_text(std::string_view(refusal.text).substr(0, kMostText));
+  mine.rank = self;
+  mine.failed = failed;
+  std::sort(mine.failed.begin(), mine.failed.end());
   std::sort(members.begin(), members.end());
+  mine_ = std::move(mine);
   members_ = std::move(members);
-  mine_.rank = self;
-  mine_.code = code;
-  mine_.failed = failed;
-  std::sort(mine_.failed.begin(), mine_.failed.end());
 }
 
 void Membership::decline(int32_t self) {
@@ -61,7 +78,7 @@ bool Membership::take_over() {
     const auto other = others_.find(rank);
     if (other == others_.end() || !other->second.decided || holds_lost(rank)) continue;
     mine_.failed = other->second.failed;
-    mine_.code = other->second.code;
+    mine_.refusal = other->second.refusal;
     return true;
   }
   return false;
@@ -75,29 +92,33 @@ bool Membership::unanimous() const {
   });
 }
 
-std::optional<Vote> Membership::advance(const std::map<int32_t, bool>& lost) {
-  if (declined_ && said_ != mine_ && !others_.empty()) {
-    said_ = mine_;
-    return mine_;
-  }
-  if (!begun() || decided() || expelled_) return std::nullopt;
+void Membership::decide(const std::map<int32_t, bool>& lost) {
   // A decision is taken over before losses are added to the vote: a loss may be that of the rank
   // that decided, which this rank has not held for lost so far.
   if (take_over()) {
     expelled_ = holds_lost(mine_.rank);
     mine_.decided = !expelled_;
-  } else {
-    while (grow(lost)) {
-    }
-    expelled_ = holds_lost(mine_.rank);
-    mine_.decided = !expelled_ && unanimous();
-    for (const int32_t rank : members_)  // the worst code holds
-      if (mine_.decided && rank != mine_.rank && !holds_lost(rank))
-        mine_.code = std::min(mine_.code, others_.at(rank).code);
+    return;
   }
-  if (expelled_ || mine_ == said_) return std::nullopt;
+  while (grow(lost)) {
+  }
+  expelled_ = holds_lost(mine_.rank);
+  if (expelled_ || !unanimous()) return;
+  Vote::Refusal worst = mine_.refusal;
+  for (const int32_t rank : members_)
+    if (rank != mine_.rank && !holds_lost(rank) && worse(others_.at(rank).refusal, worst))
+      worst = others_.at(rank).refusal;
+  mine_.refusal = std::move(worst);
+  mine_.decided = true;
+}
+
+std::optional<Vote> Membership::advance(const std::map<int32_t, bool>& lost) {
+  if (begun() && !decided() && !expelled_) decide(lost);
+  const bool speaks = declined_ ? !others_.empty() : begun() && !expelled_;
+  if (!speaks || mine_ == said_) return std::nullopt;
+  std::optional<Vote> vote(mine_);
   said_ = mine_;
-  return mine_;
+  return vote;
 }
 
 std::vector<Vote> Membership::all() const {
@@ -105,6 +126,15 @@ std::vector<Vote> Membership::all() const {
   for (const auto& [rank, vote] : others_) all.push_back(vote);
   if (said_.rank >= 0) all.push_back(said_);
   return all;
+}
+
+Vote::Refusal Membership::refusal() const {
+  for (const auto& [rank, vote] : others_) {
+    if (vote.refusal.code) return vote.refusal;
+    if (std::binary_search(vote.failed.begin(), vote.failed.end(), rank))
+      return {FSCCL_ERR_PEER_DEAD, rank, "it does not go on"};
+  }
+  return {};
 }
 
 std::vector<int32_t> Membership::missing() const {

@@ -31,10 +31,10 @@ class Membership {
  public:
   explicit Membership(uint64_t meeting) { mine_.meeting = meeting; }
 
-  // Begins this rank's part. `failed` are the members that it knows to be lost, and `code` is the
-  // code of its own vote (Vote::code). Further calls do nothing.
+  // Begins this rank's part. `failed` are the members that it knows to be lost, and `refusal` is
+  // part of its vote. Further calls do nothing.
   void begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed,
-             int32_t code);
+             const Vote::Refusal& refusal);
   // Declares that this rank will never take part: its vote holds this rank itself for lost.
   void decline(int32_t self);
   // Takes another rank's vote. Returns true if it is news that must be passed on.
@@ -44,6 +44,9 @@ class Membership {
   // job, each with whether it has left.
   std::optional<Vote> advance(const std::map<int32_t, bool>& lost);
 
+  // Says that the vote which advance() returned was not sent, so that it returns it again.
+  void unsaid() noexcept { said_.rank = -1; }
+
   bool begun() const { return !members_.empty(); }
   bool decided() const { return mine_.decided; }
   // True if others hold this rank for dead, or if it has declined.
@@ -51,6 +54,8 @@ class Membership {
   const Vote& vote() const { return mine_; }
   // Returns all votes that this rank knows, for a rank that has heard none yet.
   std::vector<Vote> all() const;
+  // Returns the refusal of another rank, if one has voted with a refusal or has declined.
+  Vote::Refusal refusal() const;
   // Returns the members for whose votes this rank waits.
   std::vector<int32_t> missing() const;
 
@@ -58,6 +63,7 @@ class Membership {
   bool holds_lost(int32_t rank) const;
   bool grow(const std::map<int32_t, bool>& lost);
   bool take_over();
+  void decide(const std::map<int32_t, bool>& lost);
   bool unanimous() const;
 
   std::vector<int32_t> members_;  // ascending; empty: not begun

@@ -80,6 +80,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) override;
   void on_loss(LossHandler handler) override;
   Result<Agreed> agree(const Question& question, Deadline deadline) override;
+  Refusal refusal(uint64_t meeting) const override;
   void decline(uint64_t meeting) override;
   Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) override;
   PeerLife life(int rank) const override;

@@ -1,11 +1,19 @@
 // Votes on the survivors of a group, over the links of the tree (membership.h has the rules). Each
 // vote goes over each link once, before the news that its voter is lost.
+#include <new>
 #include <utility>
 
 #include "base/reactor.h"
 #include "bootstrap/tree.h"
 
 namespace fsccl {
+namespace {
+
+Job::Refusal refusal_of(const Vote::Refusal& told) {
+  return {told.rank, static_cast<fsccl_status_t>(told.code), told.text};
+}
+
+}  // namespace
 
 Status TreeJob::hear_votes(const Link& from, ByteView payload) {
   FSCCL_ASSIGN(std::vector<Vote> votes, decode_votes(payload, config_.ranks));
@@ -19,9 +27,16 @@ Status TreeJob::hear_votes(const Link& from, ByteView payload) {
 }
 
 void TreeJob::advance_memberships() {
-  for (auto& [meeting, membership] : memberships_)
-    if (const std::optional<Vote> vote = membership.advance(lost_))
+  for (auto& [meeting, membership] : memberships_) {
+    const std::optional<Vote> vote = membership.advance(lost_);
+    if (!vote) continue;
+    try {
       send_all(FrameType::kVotes, encode_votes({*vote}), nullptr);
+    } catch (const std::bad_alloc&) {
+      membership.unsaid();  // the next call sends it, and who has it already ignores it
+      throw;
+    }
+  }
   if (!memberships_.empty()) changed_.notify_all();
 }
 
@@ -32,14 +47,21 @@ void TreeJob::decline(uint64_t meeting) {
   advance_memberships();
 }
 
+Job::Refusal TreeJob::refusal(uint64_t meeting) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = memberships_.find(meeting);
+  return found == memberships_.end() ? Refusal{} : refusal_of(found->second.refusal());
+}
+
 Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (phase_ == Phase::kJoining || phase_ == Phase::kFailed)
     return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   Membership& membership =
       memberships_.try_emplace(question.meeting, question.meeting).first->second;
+  const Refusal& refusal = question.refusal;
   membership.begin({question.members.begin(), question.members.end()}, config_.rank, question.lost,
-                   question.code);
+                   {refusal.code, refusal.rank, refusal.text});
   advance_memberships();
   if (!lost_.empty()) {
     mend_due_ns_ = 0;
@@ -59,7 +81,7 @@ Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) 
                                        UntilNotified{lock, changed_}));
   if (!decided) return Agreed{.missing = membership.missing()};
   const Vote& vote = membership.vote();
-  return Agreed{true, vote.failed, {}, static_cast<fsccl_status_t>(vote.code)};
+  return Agreed{true, vote.failed, {}, refusal_of(vote.refusal)};
 }
 
 }  // namespace fsccl

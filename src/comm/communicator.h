@@ -117,6 +117,8 @@ class Communicator {
                                                     Communicator* parent, bool survives = false);
   // These are for shrink() (shrink.cpp).
   uint64_t meeting() const;
+  class LeavingSurvivors;
+  Status refused() const;
   void will_not_shrink() noexcept;
   Result<Job::Agreed> agree_who_is_left(Deadline deadline);
   Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options,

@@ -113,11 +113,11 @@ struct Communicator::OpeningOfJob final : Opening {
   Status why_cancelled() {
     if (parent_failed()) return parent->engine().failure();
     const int dead = context.first_dead(members);
-    if (dead < 0) return success();
+    if (dead < 0) return survives ? parent->refused() : success();
     return fail(FSCCL_ERR_PEER_DEAD, "rank {} of the job died", dead)
         .with_peer(context.job().rank(), dead);
   }
-  bool cancelled() override { return context.first_dead(members) >= 0 || parent_failed(); }
+  bool cancelled() override { return parent_failed() || !why_cancelled().ok(); }
   Status publish_fd(int fd) override {
     problem = context.job().publish_fd(name, fd);
     offers = problem.ok();
@@ -174,7 +174,10 @@ struct Communicator::OpeningOfJob final : Opening {
   // Returns the reason why no channel was opened. It may be known better here than to the
   // transport.
   Status explain(fsccl_status_t code, const std::string& text) {
-    if (code == FSCCL_ERR_PEER_DEAD || (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
+    if (Status refused = survives ? parent->refused() : success(); !refused.ok()) {
+      problem = std::move(refused);
+    } else if (code == FSCCL_ERR_PEER_DEAD ||
+               (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
       // A rank for which another one waited may have ended because a third one died. The job will
       // report that soon.
       const auto told = [this] { return context.first_dead(members) >= 0; };

@@ -3,6 +3,8 @@
 // again, and also tell whether all have made it. If the list is the same and all have made the
 // communicator, it is returned. If not, a rank was lost meanwhile, and this round is the first one
 // of another try. So either all survivors return a communicator of the same ranks, or none does.
+// A rank that could not make it votes at once with its error. The others then stop waiting for it
+// in the communicator that they are making (OpeningOfJob::why_cancelled), and return its error.
 // Each try has a name and memory of its own, so nothing that a dead rank has left half written is
 // read.
 #include <fmt/ranges.h>
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/thrown.h"
 #include "comm/communicator.h"
 #include "engine/failure.h"
 
@@ -27,6 +30,15 @@ bool may_be_a_loss(fsccl_status_t code) {
 }
 
 }  // namespace
+
+// Returns the error of a survivor that could not make the next communicator. The others must not
+// wait for it there.
+Status Communicator::refused() const {
+  const Job::Refusal refusal = context_->job().refusal(meeting());
+  if (refusal.code == FSCCL_OK) return success();
+  return fail(refusal.code, "rank {} of the job: {}", refusal.rank, refusal.text)
+      .with_peer(context_->job().rank(), refusal.rank);
+}
 
 // Returns the tag under which the survivors meet next.
 uint64_t Communicator::meeting() const {
@@ -47,7 +59,12 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   Job::Question question;
   question.meeting = meeting();
   question.members = members_;
-  question.code = shrinking_.problem.code();
+  if (!shrinking_.problem.ok()) {
+    question.refusal = context_->job().refusal(question.meeting);
+    if (question.refusal.code == FSCCL_OK)
+      question.refusal = {context_->job().rank(), shrinking_.problem.code(),
+                          shrinking_.problem.text()};
+  }
   // A rank that has closed its channel before this rank votes will not take part. (A rank that
   // closes it later may be one that has its answer.) A rank that was left out of the last round
   // does not take part either.
@@ -88,6 +105,26 @@ Result<std::unique_ptr<Communicator>> Communicator::gather_survivors(Communicato
   return open(context_, std::move(members), name, options, this, true);
 }
 
+// Tells the other survivors at once if this rank leaves shrink() by an exception, because they wait
+// for it while they make the communicator. It casts the vote of the next meeting, and does not wait
+// for the answer.
+class Communicator::LeavingSurvivors {
+ public:
+  explicit LeavingSurvivors(Communicator& comm) : comm_(comm) {}
+  ~LeavingSurvivors() {
+    if (!thrown_) return;
+    try {
+      (void)comm_.agree_who_is_left(Deadline::in_ms(0)).ok();
+    } catch (const std::bad_alloc&) {  // then they wait to their deadline
+    }
+  }
+  LeavingSurvivors(const LeavingSurvivors&) = delete;
+
+ private:
+  Communicator& comm_;
+  const Thrown thrown_;
+};
+
 Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOptions& options) {
   engine_->look_for_failure();
   if (!engine_->failed())
@@ -106,15 +143,20 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOpt
     std::unique_ptr<Communicator> made = std::move(now.made);
     Status problem = std::exchange(now.problem, {});
     now.failed.reset();
-    if (same && agreed.code == FSCCL_OK) return made;
-    if (same && !may_be_a_loss(agreed.code))
-      return !problem.ok()
-                 ? std::move(problem)
-                 : fail(agreed.code,
-                        "another survivor of '{}' could not go on: its own error says why", name_);
+    const Job::Refusal& refusal = agreed.refusal;
+    if (same && refusal.code == FSCCL_OK) return made;
+    if (same && !may_be_a_loss(refusal.code)) {
+      if (refusal.rank == context_->job().rank()) return problem;
+      const int peer = rank_of(refusal.rank);
+      return fail(refusal.code,
+                  "rank {} could not make the communicator of the survivors of '{}': {}", peer,
+                  name_, refusal.text)
+          .with_peer(rank_, peer);
+    }
     made.reset();
     now.problem = std::move(no_memory);  // an exception leaves this error here
     now.failed = std::move(agreed.failed);
+    const LeavingSurvivors leaving(*this);
     Result<std::unique_ptr<Communicator>> tried = gather_survivors(options, deadline);
     now.problem = tried.take_status();
     if (now.problem.ok()) now.made = tried.take();

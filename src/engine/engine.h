@@ -90,6 +90,11 @@ class Engine {
   // Returns true if such a call begins with the plan that touches no peer's buffers.
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
 
+  // The number by which the program knows the engine's communicator, for whoever made the engine.
+  // It is given before the program has the communicator.
+  void set_key(uint64_t key) { key_ = key; }
+  uint64_t key() const { return key_; }
+
   uint64_t submitted() const { return queue_.submitted(); }
   // Returns how many operations were submitted to this engine and to those that are bound to it.
   uint64_t submitted_with_parts();
@@ -238,6 +243,7 @@ class Engine {
   EngineFailure failure_;
   Queue queue_;
   Sites sites_;
+  uint64_t key_ = 0;
   SumsApart apart_;
   Runner runner_;
   std::atomic<bool> looked_back_{false};  // nothing completes any more

@@ -168,12 +168,29 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks) {
 Bytes encode_votes(const std::vector<Vote>& votes) {
   ByteWriter writer;
   for (const Vote& vote : votes) {
-    writer.put(vote.meeting).put(vote.rank).put(vote.code).put(static_cast<uint8_t>(vote.decided));
+    writer.put(vote.meeting).put(vote.rank).put(static_cast<uint8_t>(vote.decided));
     writer.put(static_cast<uint32_t>(vote.failed.size()));
     for (const int32_t rank : vote.failed) writer.put(rank);
+    const Vote::Refusal& refusal = vote.refusal;
+    writer.put(refusal.code).put(refusal.rank).put(static_cast<uint32_t>(refusal.text.size()));
+    writer.put_raw(refusal.text.data(), refusal.text.size());
   }
   return writer.take();
 }
+
+namespace {
+
+bool read_refusal(ByteReader& reader, int32_t ranks, Vote::Refusal* refusal) {
+  refusal->code = reader.get<int32_t>();
+  refusal->rank = reader.get<int32_t>();
+  const ByteView text = reader.view(reader.get<uint32_t>());
+  refusal->text.assign(text.begin(), text.end());
+  if (!reader.good() || told_text(refusal->text) != refusal->text) return false;
+  if (!refusal->code) return refusal->rank == -1 && text.empty();
+  return told_code(refusal->code) == refusal->code && in_range(refusal->rank, ranks);
+}
+
+}  // namespace
 
 Result<std::vector<Vote>> decode_votes(ByteView payload, int32_t ranks) {
   ByteReader reader(payload);
@@ -182,20 +199,19 @@ Result<std::vector<Vote>> decode_votes(ByteView payload, int32_t ranks) {
     Vote vote;
     vote.meeting = reader.get<uint64_t>();
     vote.rank = reader.get<int32_t>();
-    vote.code = reader.get<int32_t>();
     const auto decided = reader.get<uint8_t>();
     const auto count = reader.get<uint32_t>();
-    if (!reader.good() || !in_range(vote.rank, ranks) ||
-        (vote.code && told_code(vote.code) != vote.code) || decided > 1 ||
+    if (!reader.good() || !in_range(vote.rank, ranks) || decided > 1 ||
         count > reader.left() / sizeof(int32_t))
-      return bad_payload("Stands");
+      return bad_payload("Votes");
     vote.decided = decided == 1;
     for (uint32_t i = 0; i < count; ++i) {
       const auto rank = reader.get<int32_t>();
       if (!in_range(rank, ranks) || (i > 0 && rank <= vote.failed.back()))
-        return bad_payload("Stands");
+        return bad_payload("Votes");
       vote.failed.push_back(rank);
     }
+    if (!read_refusal(reader, ranks, &vote.refusal)) return bad_payload("Votes");
     votes.push_back(std::move(vote));
   }
   return votes;

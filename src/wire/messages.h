@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -89,9 +90,15 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);
 struct Vote {
   uint64_t meeting = 0;
   int32_t rank = -1;
-  // A fsccl_status_t: FSCCL_OK, or why the rank could not carry out the previous decision.
-  int32_t code = 0;
-  bool decided = false;         // `failed` and `code` are the decision for all
+  // The error of a rank that could not carry out the previous decision.
+  struct Refusal {
+    int32_t code = 0;   // a fsccl_status_t; FSCCL_OK: there is no refusal
+    int32_t rank = -1;  // the rank whose error it is
+    std::string text;   // only characters that can be printed
+    bool operator==(const Refusal&) const = default;
+  };
+  Refusal refusal;
+  bool decided = false;         // `failed` and `refusal` are the decision for all
   std::vector<int32_t> failed;  // the members that the rank holds for dead or gone; ascending
   bool operator==(const Vote&) const = default;
 };

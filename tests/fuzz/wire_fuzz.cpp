@@ -183,7 +183,13 @@ std::vector<std::string> fuzz_seeds() {
   std::fill(forged.end() - kProofBytes, forged.end(), uint8_t{0});
   add(9, forged);
   add(11, forged);
-  add(14, encode_votes({{7, 1, 0, false, {0, 3}}, {7, 2, -60, true, {}}}));
+  std::vector<Vote> votes(2);
+  votes[0].meeting = votes[1].meeting = 7;
+  votes[0].rank = 1, votes[1].rank = 2;
+  votes[0].failed = {0, 3};
+  votes[1].refusal = {-6, 1, "no room"};
+  votes[1].decided = true;
+  add(14, encode_votes(votes));
   const BeatDatagram beat = seal_beat(credentials().key, 3, 77);
   add(13, {beat.begin(), beat.end()});
   return seeds;

@@ -150,29 +150,83 @@ int fail_each(const Child& self, const NamedCalls& calls) {
 int operations_member(const Child& self) { return fail_each(self, operations()); }
 int agreements_member(const Child& self) { return fail_each(self, agreements()); }
 
-void run_members(const char* role, int port) {
+// The survivors of an aborted communicator make the next one, and allocations of one of them fail.
+// Either all get the communicator or none does, at once, and then the next call gives it to all.
+void shrink_once(const Child& self, fsccl_comm_t world, Faulty* faulty) {
+  fsccl_comm_t old = part_of(world, 0), next = nullptr;
+  must_do(fsccl_barrier(world, nullptr, nullptr), "barrier");
+  if (self.rank == kRanks - 1) must_do(fsccl_comm_abort(old), "abort");
+  while (fsccl_barrier(old, nullptr, nullptr) >= 0) {
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto shrink = [&] { return fsccl_comm_shrink(old, nullptr, &next); };
+  if (self.rank == kFaulty) to_fail = faulty->number ? faulty->number : INT_MAX;
+  const fsccl_status_t first = shrink();
+  const int left = self.rank == kFaulty ? std::exchange(to_fail, 0) : 0;
+  Told mine = told(first);
+  if (self.rank == kFaulty && faulty->number == 0) faulty->allocations = INT_MAX - left;
+  const std::string what = "shrink, allocation " + std::to_string(faulty->number) + ": ";
+  // If the faulty rank has told nobody yet, the others wait for its next call.
+  for (int again = 0; mine.status < 0 && again < 3; again++) {
+    must(mine.no_memory() && (self.rank == kFaulty || mine.names_rank()), what + mine.text);
+    faulty->times[kRefused]++;
+    mine = told(shrink());
+  }
+  const int64_t took = (std::chrono::steady_clock::now() - begin) / std::chrono::milliseconds(1);
+  must(mine.status >= 0, what + mine.text);
+  must(took < kSoonMs, what + "it ended after " + std::to_string(took) + " ms");
+  must_do(fsccl_barrier(next, nullptr, nullptr), "barrier of the survivors");
+  must_do(fsccl_comm_destroy(next), "destroy");
+  must_do(fsccl_comm_destroy(old), "destroy");
+}
+
+int shrink_member(const Child& self) {
+  fsccl_comm_t world = nullptr;
+  must_do(fsccl_comm_create(nullptr, &world), "comm_create");
+  Faulty faulty;
+  for (int more = 1; more;) {
+    shrink_once(self, world, &faulty);
+    if (self.rank == kFaulty) {  // each allocation fails once
+      faulty.number = faulty.number ? faulty.number - 1 : faulty.allocations;
+      more = faulty.number > 0;
+    }
+    must_do(fsccl_broadcast(&more, 1, FSCCL_INT32, kFaulty, world, nullptr, nullptr), "tell");
+  }
+  std::printf("%d allocations; %d calls were refused\n", faulty.allocations,
+              faulty.times[kRefused]);
+  must_do(fsccl_comm_destroy(world), "destroy");
+  return 0;
+}
+
+void run_members(const char* role, int port, int hosts) {
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++)
-    processes.start(role, rank, kRanks,
-                    with(job(rank, kRanks, port), {{"FSCCL_HOST_ID", rank < 2 ? "a" : "b"},
-                                                   {"FSCCL_NETWORK", "tcp"},
-                                                   {"FSCCL_HIERARCHY", "on"},
-                                                   {"FSCCL_TIMEOUT_MS", kTimeoutMs},
-                                                   {"CUDA_VISIBLE_DEVICES", ""}}));
+    processes.start(
+        role, rank, kRanks,
+        with(job(rank, kRanks, port), {{"FSCCL_HOST_ID", rank * hosts / kRanks ? "b" : "a"},
+                                       {"FSCCL_NETWORK", "tcp"},
+                                       {"FSCCL_HIERARCHY", "on"},
+                                       {"FSCCL_TIMEOUT_MS", kTimeoutMs},
+                                       {"CUDA_VISIBLE_DEVICES", ""}}));
   EXPECT_TRUE(processes.finish(limit_ms(kLimitMs))) << processes.report();
   std::printf("%s", processes.output(kFaulty).c_str());
 }
 
-TEST(HalfCall, FailsOnAllRanksAtOnce) { run_members("operations", 20450); }
-TEST(HalfAgreement, FailsOnAllRanksAtOnce) { run_members("agreements", 20460); }
+TEST(HalfCall, FailsOnAllRanksAtOnce) { run_members("operations", 20450, 2); }
+TEST(HalfAgreement, FailsOnAllRanksAtOnce) { run_members("agreements", 20460, 2); }
+// On one host: between hosts a link that finds no memory is broken for good, and its two ranks
+// cannot go on together.
+TEST(HalfShrink, IsRefusedByAllRanksAtOnce) { run_members("shrink", 20480, 1); }
 
 }  // namespace
 }  // namespace fsccl::testing
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv, {{"operations", operations_member}, {"agreements", agreements_member}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"operations", operations_member},
+                                  {"agreements", agreements_member},
+                                  {"shrink", shrink_member}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

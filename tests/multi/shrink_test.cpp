@@ -1,6 +1,8 @@
 // Tests going on after deaths, with real processes. Ranks are killed at rest, two at once, and
 // while the others shrink. The survivors make communicators of themselves, on one host and between
 // hosts, all of them the same, and compute with them.
+#include <sys/resource.h>
+
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,9 +59,16 @@ fsccl_status_t look_around(fsccl_comm_t comm, int self, std::vector<int>* ranks)
 
 // Shrinks whenever a rank has died, until TEST_LEFT ranks are left and have computed together. A
 // rank that is TEST_LATE sees the first death and does nothing more.
+// After this call the process cannot make memory that it shares.
+void allow_no_files() {
+  const rlimit none{0, 0};
+  signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &none);
+}
+
 int survivor(const Child& self) {
   const int left = number_of("TEST_LEFT", self.ranks), late = number_of("TEST_LATE", -1),
-            part = number_of("TEST_PART", 0);
+            cramped = number_of("TEST_CRAMPED", -1), part = number_of("TEST_PART", 0);
   fsccl_comm_t comm = nullptr, whole = nullptr;
   if (fsccl_comm_create(nullptr, &comm) < 0) return tell("create", FSCCL_ERR_INTERNAL);
   if (part) {
@@ -80,6 +89,7 @@ int survivor(const Child& self) {
     printf("bereft %d\n", static_cast<int>(ranks.size()));
     while (self.rank == late) pause();
     fsccl_comm_t next = nullptr;
+    if (self.rank == cramped) allow_no_files();
     status = fsccl_comm_shrink(comm, nullptr, &next);
     if (status < 0) return tell("shrink", status);
     if (fsccl_comm_destroy(comm) < 0) return tell("destroy", FSCCL_ERR_INTERNAL);
@@ -219,6 +229,29 @@ TEST_P(Shrink, DeathsAtAnyMoment) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnHosts, Shrink, ::testing::Values(1, 2, 3));
+
+// A survivor cannot make the next communicator. All others read its error.
+TEST(ShrinkWithAnError, IsToldToAllSurvivors) {
+  Processes processes;
+  const int ranks = 4, cramped = 1, port = 20470;
+  for (int rank = 0; rank < ranks; rank++) {
+    Variables variables = job(rank, ranks, port);
+    variables.insert(variables.end(),
+                     {{"TEST_LEFT", "3"}, {"TEST_CRAMPED", std::to_string(cramped)}});
+    processes.start("survivor", rank, ranks, variables);
+  }
+  for (int rank = 0; rank < ranks; rank++)
+    ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+  processes.kill(0, SIGKILL);
+  processes.finish(kLimitMs);
+  for (const int rank : {2, 3}) {
+    EXPECT_NE(processes.output(rank).find("shrink"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("rank 1 could not make the communicator"),
+              std::string::npos)
+        << processes.report();
+  }
+  printf("%s", processes.report().c_str());
+}
 
 // The communicator is split into two parts, and each part loses a rank and shrinks by itself.
 TEST(ShrinkOfParts, OfASplit) {

@@ -260,7 +260,7 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting,
   Job::Question question;
   question.meeting = meeting;
   question.members = members;
-  if (world_.chance(0.1)) question.code = FSCCL_ERR_LINK;
+  if (world_.chance(0.1)) question.refusal = {r, FSCCL_ERR_LINK, "refused"};
   const Deadline deadline = Deadline::in_ms(kAskMs);
   for (;;) {
     if (setting_.mishap == Mishap::deaths && world_.chance(0.05))
@@ -297,7 +297,7 @@ void Members::agree(int r, Job& job, int phase, std::vector<int>* members) {
     const std::optional<Job::Agreed> agreed = ask(r, job, meeting, *members);
     if (!agreed || me.process->over()) return;
     world_.note("rank {} agrees in {} that {} are gone, code {}", r, meeting, agreed->failed.size(),
-                static_cast<int>(agreed->code));
+                static_cast<int>(agreed->refusal.code));
     check_agreed(r, meeting, *agreed, *members);
     if (before == agreed->failed) break;
     before = agreed->failed;

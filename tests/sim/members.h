@@ -43,6 +43,7 @@ class Members {
   struct Answer {  // An answer about the survivors.
     std::vector<int32_t> failed{};
     fsccl_status_t code = FSCCL_OK;
+    int refusing = -1;
     std::set<int> by{};
     int first = -1;  // the rank whose answer the others are compared with
   };

@@ -191,9 +191,10 @@ void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed,
   // one that is stopped. If no rank is dead, stopped or late, it has told all.
   const bool told = dead_.empty() && setting_.mishap != Mishap::pauses && !silent(setting_.chosen);
   const bool lives = answer.first >= 0 && (told || !gone(answer.first));
-  if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
+  if (!lives) answer = {agreed.failed, agreed.refusal.code, agreed.refusal.rank, answer.by, r};
   answer.by.insert(r);
-  if (answer.failed != agreed.failed || answer.code != agreed.code)
+  if (answer.failed != agreed.failed || answer.code != agreed.refusal.code ||
+      answer.refusing != agreed.refusal.rank)
     return break_down(
         fmt::format("rank {} agrees to something else than rank {}", r, answer.first));
   for (const int one : members) {

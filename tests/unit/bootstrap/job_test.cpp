@@ -135,15 +135,17 @@ TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
     std::sort(failed.begin(), failed.end());
     on_each_rank<int>(kRanks, [&](int rank) {
       if (std::binary_search(failed.begin(), failed.end(), rank)) return 0;
-      Job::Question question{order + 1, members, {}, rank == 19 ? FSCCL_ERR_LINK : FSCCL_OK};
+      Job::Question question{order + 1, members, {}, {}};
+      if (rank == 19) question.refusal = {19, FSCCL_ERR_LINK, "no link"};
       const Result<Job::Agreed> agreed = job(rank).agree(question, patience());
       EXPECT_TRUE(agreed.ok()) << text_of(agreed.status());
       if (!agreed.ok()) return 1;
       EXPECT_TRUE(agreed.value().reached)
           << rank << ": " << agreed.value().missing.size() << " are missing";
       EXPECT_EQ(agreed.value().failed, failed);
-      EXPECT_EQ(agreed.value().code,
-                std::binary_search(failed.begin(), failed.end(), 19) ? FSCCL_OK : FSCCL_ERR_LINK);
+      const bool refused = !std::binary_search(failed.begin(), failed.end(), 19);
+      EXPECT_EQ(agreed.value().refusal.code, refused ? FSCCL_ERR_LINK : FSCCL_OK);
+      EXPECT_EQ(agreed.value().refusal.text, refused ? "no link" : "");
       return 0;
     });
   }
@@ -168,7 +170,7 @@ TEST_F(JobOf, SlowRanksFindTogetherToo) {
   job(root).leave();
   on_each_rank<int>(kRanks, [&](int rank) {
     if (rank == root) return 0;
-    const Result<Job::Agreed> agreed = job(rank).agree({1, members, {}, FSCCL_OK}, patience());
+    const Result<Job::Agreed> agreed = job(rank).agree({1, members, {}, {}}, patience());
     EXPECT_TRUE(agreed.ok()) << text_of(agreed.status());
     EXPECT_EQ(agreed.ok() ? agreed.value().failed : std::vector<int32_t>(),
               std::vector<int32_t>{root});

@@ -8,13 +8,14 @@
 #include <deque>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "bootstrap/tree_steps.h"
 
 namespace fsccl {
 namespace {
 
-using Answer = std::pair<std::vector<int32_t>, int32_t>;
+using Answer = std::tuple<std::vector<int32_t>, int32_t, int32_t>;
 
 // A group of ranks and the messages between them. Messages from one rank to another arrive in the
 // order in which they were sent. Like TreeJob, each rank passes on what is news to it. Messages
@@ -46,7 +47,9 @@ class Play {
         node.membership.decline(rank);
         advance(rank);
       } else if (what < 4 && !node.membership.begun() && !node.declined) {
-        node.membership.begin(members_, rank, {}, rank % 3 == 0 ? 0 : -rank);
+        Vote::Refusal refusal;
+        if (rank % 3) refusal = {-(rank % 3), rank, "its text"};
+        node.membership.begin(members_, rank, {}, refusal);
         advance(rank);
       } else {
         receive(rank);
@@ -60,7 +63,8 @@ class Play {
     std::set<Answer> answers;
     for (const Node& node : nodes_)
       if (node.alive && !node.declined && node.membership.decided())
-        answers.insert({node.membership.vote().failed, node.membership.vote().code});
+        answers.insert({node.membership.vote().failed, node.membership.vote().refusal.code,
+                        node.membership.vote().refusal.rank});
     return answers;
   }
   bool alive(int32_t rank) const { return nodes_[static_cast<size_t>(rank)].alive; }
@@ -147,11 +151,11 @@ TEST(MembershipRules, OneAnswerWhateverDiesWhen) {
         << "seed " << seed << ": somebody waits for ever";
     const std::set<Answer> answers = play.answers();
     ASSERT_EQ(answers.size(), 1u) << "seed " << seed;
-    for (const int32_t failed : answers.begin()->first) {
+    for (const int32_t failed : std::get<0>(*answers.begin())) {
       ASSERT_TRUE(!play.alive(failed) || play.declined(failed)) << "seed " << seed;
       with_declines += play.declined(failed);
     }
-    with_deaths += !answers.begin()->first.empty();
+    with_deaths += !std::get<0>(*answers.begin()).empty();
   }
   EXPECT_GT(with_deaths, 500u);
   EXPECT_GT(with_declines, 500u);
@@ -162,34 +166,39 @@ TEST(MembershipRules, WhoDeclinesSaysSoWhenAsked) {
   Membership membership(1);
   membership.decline(2);
   EXPECT_FALSE(membership.advance({}));
-  EXPECT_TRUE(membership.hear({1, 0, 0, false, {}}));
+  EXPECT_TRUE(membership.hear({1, 0, {}, false, {}}));
   const std::optional<Vote> vote = membership.advance({});
   ASSERT_TRUE(vote);
-  EXPECT_EQ(*vote, (Vote{1, 2, 0, false, {2}}));
+  EXPECT_EQ(*vote, (Vote{1, 2, {}, false, {2}}));
   EXPECT_FALSE(membership.advance({}));
   Membership other(1);
-  other.begin({0, 1, 2}, 0, {1}, 0);
+  other.begin({0, 1, 2}, 0, {1}, {});
   EXPECT_TRUE(other.hear(*vote));
-  EXPECT_EQ(other.advance({}), (Vote{1, 0, 0, true, {1, 2}}));
+  EXPECT_EQ(other.advance({}), (Vote{1, 0, {}, true, {1, 2}}));
 }
 
-TEST(MembershipRules, TheWorstCodeHolds) {
+TEST(MembershipRules, TheWorstCodeHoldsWithItsText) {
   Membership membership(1);
-  membership.begin({4, 2, 9}, 2, {}, -3);
+  membership.begin({4, 2, 9}, 2, {}, {-3, 2, "no room\nhere"});
   EXPECT_TRUE(membership.advance({}));
   EXPECT_EQ(membership.missing(), (std::vector<int32_t>{4, 9}));
   // Rank 9 holds rank 4 for gone, so rank 2 does, too.
-  EXPECT_TRUE(membership.hear({1, 9, 0, false, {4}}));
+  EXPECT_TRUE(membership.hear({1, 9, {}, false, {4}}));
   const std::optional<Vote> vote = membership.advance({});
   ASSERT_TRUE(vote);
-  EXPECT_EQ(*vote, (Vote{1, 2, -3, true, {4}}));
-  EXPECT_FALSE(membership.hear({1, 9, 0, false, {4}}));
+  EXPECT_EQ(*vote, (Vote{1, 2, {-3, 2, "no room?here"}, true, {4}}));
+  EXPECT_FALSE(membership.hear({1, 9, {}, false, {4}}));
+  Membership other(1);  // takes the worse error of another rank, and then tells it
+  other.begin({4, 2, 9}, 9, {4}, {-1, 9, "mine"});
+  EXPECT_TRUE(other.hear({1, 2, {-3, 2, "no room?here"}, false, {4}}));
+  EXPECT_EQ(other.refusal(), (Vote::Refusal{-3, 2, "no room?here"}));
+  EXPECT_EQ(other.advance({}), (Vote{1, 9, {-3, 2, "no room?here"}, true, {4}}));
 }
 
 TEST(MembershipRules, WhoIsHeldForDeadLearnsIt) {
   Membership membership(1);
-  membership.begin({0, 1, 2}, 1, {}, 0);
-  membership.hear({1, 0, 0, false, {1}});
+  membership.begin({0, 1, 2}, 1, {}, {});
+  membership.hear({1, 0, {}, false, {1}});
   EXPECT_FALSE(membership.advance({}));
   EXPECT_TRUE(membership.expelled());
 }
