@@ -113,7 +113,7 @@ typedef struct fsccl_publish_report {
   uint64_t records;       /* how many records were made */
   uint64_t sent_bytes;    /* bytes to subscribers, in all */
   uint64_t whole_copies;  /* whole copies that were begun */
-  uint64_t given_up;      /* whole copies and records cut off, for the limit or for lack of memory */
+  uint64_t given_up;      /* whole copies and records cut off for the limit or for lack of memory */
   uint64_t disconnected;  /* subscribers that took nothing for timeout_ms */
   uint64_t strangers;     /* connections that did not prove that they know the key */
   double publish_cpu_s;   /* processor time of fsccl_publish() */

@@ -57,7 +57,9 @@ Result<bool> Feed::write(History& history, int64_t now_ns) {
   if (!stuck_) moved_ns_ = now_ns;  // the socket has taken all that was offered so far
   for (;;) {
     if (sending_.cut())
-      return fail(FSCCL_ERR_LIMIT, "what it was being sent was given up, to keep the limit or because memory was short");
+      return fail(
+          FSCCL_ERR_LIMIT,
+          "what it was being sent was given up, to keep the limit or because memory was short");
     // Nothing new is queued before the socket has taken all earlier messages, so nothing piles up.
     if (channel_->flushed() && !sending_.active() && unsent_.empty()) start(history);
     FSCCL_ASSIGN(const bool flushed, channel_->pump_out());
