@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/socket.h"
 #include "base/threads.h"
 #include "bootstrap/job.h"
@@ -115,7 +116,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   // The functions below are called with mutex_ held, except these, which take it themselves or need
   // no lock: callbacks (admit and on_...), break_off(), deliver_losses(), mend(), by_unix(),
-  // ip_to(), door_of(), reach(), beat(), deliver_lives(), owner_lost() and fetch_over().
+  // ip_to(), door_of(), reach(), beat(), deliver_lives(), tell(), owner_lost() and fetch_over().
 
   // tree.cpp
   void admit(Guest guest);
@@ -143,6 +144,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void hear_out(Link& link);
   void say_goodbye(const std::vector<LinkPtr>& links);
   void deliver_losses();
+  void tell(FunctionRef<void()> handler);
   int64_t on_timer();
 
   // tree_mending.cpp
@@ -227,6 +229,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   int64_t leavers_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
+  bool telling_ = false;  // the service thread runs a handler, and leave() waits for its end
   std::shared_ptr<Beats> beats_;
   std::map<int32_t, ThreadEnd> ends_;  // by rank
   Fd datagrams_;  // Doors::beats; from begin_beats() on only if the job has several hosts

@@ -437,13 +437,12 @@ int32_t TreeJob::beating_thread(int rank) const { return beats_ ? beats_->thread
 void TreeJob::deliver_lives() {
   for (;;) {
     std::pair<int, PeerLife> change;
-    LifeHandler handler;
     {
       const std::lock_guard lock(mutex_);
       if (!beats_ || phase_ == Phase::kLeft || !beats_->take(&change)) return;
-      handler = beats_->handler();
+      telling_ = true;
     }
-    handler(change.first, change.second);
+    tell([&] { beats_->handler()(change.first, change.second); });
   }
 }
 

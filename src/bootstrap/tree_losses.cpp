@@ -86,9 +86,20 @@ void TreeJob::deliver_losses() {
       handler = loss_handler_;
       lost = undelivered_.front();
       undelivered_.pop_front();
+      telling_ = true;
     }
-    handler(lost.rank, lost.left);
+    tell([&] { handler(lost.rank, lost.left); });
   }
+}
+
+// Runs a handler without the lock. The caller has set telling_.
+void TreeJob::tell(FunctionRef<void()> handler) {
+  const Undo told([this] {
+    const std::lock_guard lock(mutex_);
+    telling_ = false;
+    changed_.notify_all();
+  });
+  handler();
 }
 
 int64_t TreeJob::on_timer() {
@@ -158,6 +169,11 @@ void TreeJob::leave() {
     ends = std::exchange(ends_, {});
     loss_handler_ = nullptr;
     changed_.notify_all();
+    // The end of a link tells a handler of the loss when the link is not in links_ any more, so
+    // unwatch() does not wait for that handler.
+    if (!Reactor::instance().in_service_thread())
+      wait_until([&] { return !telling_; }, Deadline::never(), kNothingBreaks,
+                 UntilNotified{lock, changed_});
   }
   if (mender_.joinable()) mender_.join();
   {

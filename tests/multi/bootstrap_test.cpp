@@ -5,12 +5,14 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
 
+#include "base/reactor.h"
 #include "base/socket.h"
 #include "bootstrap/job.h"
 #include "multi/processes.h"
@@ -99,6 +101,25 @@ int wait_for_loss(const Child& child) {
   if (status.ok()) return 13;
   std::printf("barrier: %d %s\n", status.code(), status.text().c_str());
   for (;;) pause();  // the test kills this rank; the others must not see it end before that
+}
+
+// Joins, and leaves while the handler that hears of a loss still runs. The handler's objects may
+// end after leave(), so the handler must have returned by then. The hook keeps the service thread,
+// as the hooks of communicators do: leave() would otherwise wait for the end of that thread.
+int leave_while_told(const Child& child) {
+  Reactor::instance().add_hook([] { return int64_t{-1}; });
+  Result<std::shared_ptr<Job>> joined = join_from_variables(child);
+  if (!joined.ok()) return failed(joined.status());
+  std::atomic<bool> begun{false}, ended{false};
+  joined.value()->on_loss([&](int, bool) {
+    begun = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ended = true;
+  });
+  std::printf("joined\n");
+  while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  joined.value()->leave();
+  return ended ? 0 : 14;
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -381,6 +402,20 @@ TEST(Deaths, AKilledRankIsTheNewsOfAllOthers) {
   }
 }
 
+TEST(Deaths, LeavingWaitsForTheHandlerThatHearsOfThem) {
+  fsccl_unique_id_t id;
+  ASSERT_TRUE(create_unique_id(&id).ok());
+  Processes processes;
+  for (int rank = 0; rank < 2; ++rank)
+    processes.start(rank == 0 ? "leave_while_told" : "wait_for_loss", rank, 2,
+                    {{"TEST_ID", hexadecimal(id)}});
+  for (int rank = 0; rank < 2; ++rank)
+    ASSERT_TRUE(processes.wait_for_output(rank, "joined", kPatienceMs)) << processes.report();
+  processes.kill(1, SIGKILL);
+  processes.finish(kPatienceMs);
+  EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
+}
+
 TEST(Deaths, ARankThatNeverComesIsNamed) {
   const std::string port = unique_port();
   Processes processes;
@@ -440,7 +475,11 @@ TEST(Deaths, RankZeroKilledWhileTheOthersWait) {
 
 }  // namespace
 
-testing::Roles roles() { return {{"exchange", exchange}, {"wait_for_loss", wait_for_loss}}; }
+testing::Roles roles() {
+  return {{"exchange", exchange},
+          {"wait_for_loss", wait_for_loss},
+          {"leave_while_told", leave_while_told}};
+}
 
 }  // namespace fsccl
 
