@@ -85,10 +85,12 @@ void TreeJob::deliver_losses() {
       if (undelivered_.empty() || !loss_handler_ || phase_ == Phase::kLeft) return;
       handler = loss_handler_;
       lost = undelivered_.front();
-      undelivered_.pop_front();
       telling_ = true;
     }
     tell([&] { handler(lost.rank, lost.left); });
+    // A handler that found no memory hears of the loss again.
+    const std::lock_guard lock(mutex_);
+    undelivered_.pop_front();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "base/reactor.h"
@@ -120,6 +121,21 @@ int leave_while_told(const Child& child) {
   while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   joined.value()->leave();
   return ended ? 0 : 14;
+}
+
+// Joins, and hears of a loss with a handler that finds no memory at first.
+int hear_without_memory(const Child& child) {
+  Result<std::shared_ptr<Job>> joined = join_from_variables(child);
+  if (!joined.ok()) return failed(joined.status());
+  std::atomic<int> calls{0};
+  joined.value()->on_loss([&](int, bool) {
+    if (calls++ == 0) throw std::bad_alloc();
+  });
+  std::printf("joined\n");
+  for (int ms = 0; calls < 2 && ms < 5000; ms++)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  joined.value()->leave();
+  return calls == 2 ? 0 : 15;
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -402,19 +418,23 @@ TEST(Deaths, AKilledRankIsTheNewsOfAllOthers) {
   }
 }
 
-TEST(Deaths, LeavingWaitsForTheHandlerThatHearsOfThem) {
+// Kills rank 1 of two. Rank 0, in the given role, must end well.
+void expect_survives(const char* role) {
   fsccl_unique_id_t id;
   ASSERT_TRUE(create_unique_id(&id).ok());
   Processes processes;
   for (int rank = 0; rank < 2; ++rank)
-    processes.start(rank == 0 ? "leave_while_told" : "wait_for_loss", rank, 2,
-                    {{"TEST_ID", hexadecimal(id)}});
+    processes.start(rank == 0 ? role : "wait_for_loss", rank, 2, {{"TEST_ID", hexadecimal(id)}});
   for (int rank = 0; rank < 2; ++rank)
     ASSERT_TRUE(processes.wait_for_output(rank, "joined", kPatienceMs)) << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(kPatienceMs);
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
 }
+
+TEST(Deaths, LeavingWaitsForTheHandlerThatHearsOfThem) { expect_survives("leave_while_told"); }
+
+TEST(Deaths, AHandlerWithoutMemoryHearsOfThemAgain) { expect_survives("hear_without_memory"); }
 
 TEST(Deaths, ARankThatNeverComesIsNamed) {
   const std::string port = unique_port();
@@ -478,7 +498,8 @@ TEST(Deaths, RankZeroKilledWhileTheOthersWait) {
 testing::Roles roles() {
   return {{"exchange", exchange},
           {"wait_for_loss", wait_for_loss},
-          {"leave_while_told", leave_while_told}};
+          {"leave_while_told", leave_while_told},
+          {"hear_without_memory", hear_without_memory}};
 }
 
 }  // namespace fsccl
