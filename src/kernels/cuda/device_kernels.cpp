@@ -46,6 +46,14 @@ class ReduceTable {
   uint32_t tile_count = 0, sources = 0;
 };
 
+class BlockTable {
+ public:
+  std::unique_ptr<TableMemory::Bytes> memory;
+  size_t exact = 0;  // offset of the encoder's scratch in bytes
+  uint32_t chunk_count = 0;
+  BlockCoding coding;
+};
+
 // Loads the function onto the device now. If this were left to the first launch, loading might wait
 // for all work on streams, and so for a peer that waits for work behind the launch.
 Status DeviceKernels::find(const char* name, CUfunction& function) const {
@@ -95,10 +103,14 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
   if (status.ok()) status = made->find("fsccl_reduce", made->reduce_);
   if (status.ok()) status = made->find("fsccl_put_bases", made->put_bases_);
   if (status.ok()) status = made->find("fsccl_divide", made->divide_);
+  if (status.ok()) status = made->find("fsccl_encode", made->encode_);
+  if (status.ok()) status = made->find("fsccl_decode", made->decode_);
   if (status.ok()) {
     made->cast_blocks_ = made->blocks_at_once(made->cast_, kCastThreads);
     made->reduce_blocks_ = made->blocks_at_once(made->reduce_, kWorkers);
     made->norm_blocks_ = made->blocks_at_once(made->reduce_, kReduceThreads);
+    made->encode_blocks_ = made->blocks_at_once(made->encode_, kCodecThreads);
+    made->decode_blocks_ = made->blocks_at_once(made->decode_, kCodecThreads);
     return made.release();  // never freed, like the device
   }
   if (made->module_) (void)driver.cuModuleUnload(made->module_);
@@ -228,6 +240,60 @@ Status DeviceKernels::divide(CUdeviceptr values, uint64_t count, fsccl_dtype_t d
   const uint64_t most = static_cast<uint64_t>(device_.multiprocessors()) * kBlocksEach;
   return this->launch(divide_, static_cast<uint32_t>(std::min(blocks, most)), kDivideThreads,
                       &launch, "launch of fsccl_divide", stream);
+}
+
+Result<std::shared_ptr<const BlockTable>> DeviceKernels::make_blocks(
+    const BlockCoding& coding, const std::vector<CodedPart>& parts,
+    const std::vector<uint64_t>& begins) const {
+  FSCCL_ASSIGN(const std::vector<Chunk> chunks, cut_chunks(coding, parts, begins));
+  auto table = std::make_shared<BlockTable>();
+  table->coding = coding;
+  table->chunk_count = static_cast<uint32_t>(chunks.size());
+  if (chunks.empty()) return std::shared_ptr<const BlockTable>(std::move(table));
+  Image image;
+  image.add(chunks);
+  table->exact = image.add(std::vector<uint32_t>(parts.size() == 1 ? chunks.size() : 0));
+  const Current current(device_);
+  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
+  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  return std::shared_ptr<const BlockTable>(std::move(table));
+}
+
+uint32_t DeviceKernels::codec_grid(const BlockTable& table, uint32_t most) const {
+  return even_grid(table.chunk_count, static_cast<uint32_t>(device_.multiprocessors()), most);
+}
+
+Status DeviceKernels::encode(const BlockTable& table, CUdeviceptr elements_base,
+                             CUdeviceptr codes_base, CUstream stream) const {
+  if (!table.chunk_count) return success();
+  EncodeLaunch launch{.chunks = table.memory->at<const Chunk>(0),
+                      .exact = table.memory->at<uint32_t>(table.exact),
+                      .elements_base = elements_base,
+                      .codes_base = codes_base,
+                      .chunk_count = table.chunk_count,
+                      .codec = table.coding.codec,
+                      .block = table.coding.block,
+                      .closes = 0};
+  const Current current(device_);
+  for (; launch.closes < 2; launch.closes++)
+    FSCCL_TRY(this->launch(encode_, codec_grid(table, encode_blocks_), kCodecThreads, &launch,
+                           "launch of fsccl_encode", stream));
+  return success();
+}
+
+Status DeviceKernels::decode(const BlockTable& table, CUdeviceptr codes_base,
+                             CUdeviceptr elements_base, CUdeviceptr states, CUstream stream) const {
+  if (!table.chunk_count) return success();
+  DecodeLaunch launch{.chunks = table.memory->at<const Chunk>(0),
+                      .elements_base = elements_base,
+                      .codes_base = codes_base,
+                      .states = reinterpret_cast<uint32_t*>(states),
+                      .chunk_count = table.chunk_count,
+                      .codec = table.coding.codec,
+                      .block = table.coding.block};
+  const Current current(device_);
+  return this->launch(decode_, codec_grid(table, decode_blocks_), kCodecThreads, &launch,
+                      "launch of fsccl_decode", stream);
 }
 
 }  // namespace fsccl::cuda

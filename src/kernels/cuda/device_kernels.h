@@ -1,7 +1,8 @@
-// The passes over device memory, one launch for all the pieces of a unit: cast and pack, copy, and
-// the reduce of n sources with its epilogue. Elements are bit-equal to those of the host's kernels
-// (kernels.h), and so is the norm: the same accumulators, the same roundings, no fused
-// multiply-add, no flush to zero, the same blocks of kNormBlock elements.
+// The passes over device memory, one launch for all the pieces of a unit: cast and pack, copy, the
+// reduce of n sources with its epilogue, and the encoding and decoding of blocks. Elements are
+// bit-equal to those of the host's kernels (kernels.h), and so is the norm: the same accumulators,
+// the same roundings, no fused multiply-add, no flush to zero, the same blocks of kNormBlock
+// elements. Encoded bytes are those of the host's block codecs.
 //
 // A table of pieces is made once, together with a unit, and lies in device memory. A launch
 // receives the table and the addresses that change from step to step. Launches are put on a stream
@@ -13,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "cuda/device.h"
+#include "kernels/cuda/chunks.h"
 #include "kernels/cuda/table_memory.h"
 
 namespace fsccl::cuda {
@@ -54,6 +56,7 @@ enum class CastBase : uint8_t { destinations, sources, both };
 
 class CastTable;    // pieces in device memory
 class ReduceTable;  // pieces in device memory, and the scratch of the norm
+class BlockTable;   // chunks in device memory, and the scratch of an encoder
 
 // A table must outlive what was launched with it.
 class DeviceKernels {
@@ -82,6 +85,19 @@ class DeviceKernels {
   // Divides `count` floats or doubles in place. Each quotient is rounded once.
   Status divide(CUdeviceptr values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor,
                 CUstream stream) const;
+
+  // Takes the chunks of parts (chunks.h). A table for encode() has one part. A table must not be in
+  // two launches at a time, because they would share the encoder's scratch.
+  Result<std::shared_ptr<const BlockTable>> make_blocks(const BlockCoding& coding,
+                                                        const std::vector<CodedPart>& parts,
+                                                        const std::vector<uint64_t>& begins) const;
+  Status encode(const BlockTable& table, CUdeviceptr elements_base, CUdeviceptr codes_base,
+                CUstream stream) const;
+  // Writes to `states`, which has a uint32_t for each part, the PartState of parts that are not
+  // good. The elements of their chunks that could not be decoded are then NaN.
+  Status decode(const BlockTable& table, CUdeviceptr codes_base, CUdeviceptr elements_base,
+                CUdeviceptr states, CUstream stream) const;
+
   // Returns how many blocks of a reduce the device runs at once. If there are more tiles, each
   // block takes several.
   uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
@@ -93,6 +109,7 @@ class DeviceKernels {
   Status find(const char* name, CUfunction& function) const;
   uint32_t blocks_at_once(CUfunction function, uint32_t threads) const;
   Status upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const;
+  uint32_t codec_grid(const BlockTable& table, uint32_t most) const;
   Status launch(CUfunction function, uint32_t blocks, uint32_t threads, void* argument,
                 const char* name, CUstream stream) const;
 
@@ -101,7 +118,9 @@ class DeviceKernels {
   std::unique_ptr<TableMemory> memory_;
   CUmodule module_ = nullptr;
   CUfunction cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr, divide_ = nullptr;
+  CUfunction encode_ = nullptr, decode_ = nullptr;
   uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // run at once
+  uint32_t encode_blocks_ = 0, decode_blocks_ = 0;
 };
 
 }  // namespace fsccl::cuda

@@ -67,6 +67,44 @@ struct DivideLaunch {
   uint32_t wide;
 };
 
+// Block codecs (codec/blocks.h, which has the same numbers and the same format of a chunk).
+enum BlockCodec : uint32_t { kCodecInt8, kCodecFp8, kCodecMxFp8 };
+inline constexpr uint32_t kChunkMost = 1u << 16;  // elements of a chunk
+inline constexpr uint32_t kChunkHeader = 16;      // bytes
+inline constexpr uint32_t kLeastCodecBlock = 32, kMostCodecBlock = 1024;
+inline constexpr uint32_t kCodecThreads = 256;
+
+// A chunk of a part (chunks.h). Offsets are behind the bases that a launch names.
+struct Chunk {
+  uint64_t elements;        // where they lie
+  uint64_t codes;           // where the chunk begins if no block before it in the part goes exactly
+  uint64_t directory;       // where the part's directory begins
+  uint32_t count, element;  // its elements, and their type
+  uint32_t index, part;     // its number in the part, and the part's number
+  uint32_t exact_room;      // bytes of elements of the part that may go exactly
+};
+// An entry of a directory is the number of bytes of exact elements in the chunks before. kNoChunk
+// says that more elements would go exactly than there is room for, so there are no chunks.
+inline constexpr uint32_t kNoChunk = ~0u;
+
+// The first launch encodes all chunks as if no block went exactly. With `closes` a second launch
+// writes the directory and the headers, and encodes the chunks anew if blocks do go exactly.
+struct EncodeLaunch {
+  const Chunk* chunks;  // all belong to one part
+  uint32_t* exact;      // bytes of exact elements by chunk, from the first launch to the second
+  uint64_t elements_base, codes_base;
+  uint32_t chunk_count, codec, block, closes;
+};
+
+// A decoder says what it has found in a part.
+enum PartState : uint32_t { kPartGood, kPartNoRoom, kPartDamaged };
+struct DecodeLaunch {
+  const Chunk* chunks;
+  uint64_t elements_base, codes_base;
+  uint32_t* states;  // a PartState for each part, written if it is not good; host memory
+  uint32_t chunk_count, codec, block;
+};
+
 struct PutLaunch {
   uint64_t* to;
   uint32_t count;

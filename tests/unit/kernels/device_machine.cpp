@@ -6,6 +6,8 @@ extern "C" {
 void fsccl_emulated_fsccl_cast(const unsigned grid[3], const unsigned block[3], void** arguments);
 void fsccl_emulated_fsccl_reduce(const unsigned grid[3], const unsigned block[3], void** arguments);
 void fsccl_emulated_fsccl_divide(const unsigned grid[3], const unsigned block[3], void** arguments);
+void fsccl_emulated_fsccl_encode(const unsigned grid[3], const unsigned block[3], void** arguments);
+void fsccl_emulated_fsccl_decode(const unsigned grid[3], const unsigned block[3], void** arguments);
 }
 
 namespace fsccl::cuda {
@@ -78,6 +80,32 @@ class Emulated : public Machine {
     run(fsccl_emulated_fsccl_divide, 3, kDivideThreads, &launch);
   }
 
+  void encode(Arena& arena, const CodedCall& call) override {
+    const auto begin = reinterpret_cast<CUdeviceptr>(arena.data());
+    const std::vector<Chunk> chunks = cut_chunks(call.coding, call.parts, call.begins).take();
+    std::vector<uint32_t> exact(chunks.size());
+    const auto count = static_cast<uint32_t>(chunks.size());
+    for (uint32_t closes = 0; closes < 2; closes++) {
+      EncodeLaunch launch{chunks.data(),     exact.data(),      begin, begin, count,
+                          call.coding.codec, call.coding.block, closes};
+      run(fsccl_emulated_fsccl_encode, even_grid(count, 1, kBlocks), kCodecThreads, &launch);
+    }
+  }
+
+  void decode(Arena& arena, const CodedCall& call) override {
+    const auto begin = reinterpret_cast<CUdeviceptr>(arena.data());
+    const std::vector<Chunk> chunks = cut_chunks(call.coding, call.parts, call.begins).take();
+    const auto count = static_cast<uint32_t>(chunks.size());
+    DecodeLaunch launch{chunks.data(),
+                        begin,
+                        begin,
+                        reinterpret_cast<uint32_t*>(arena.data() + call.states),
+                        count,
+                        call.coding.codec,
+                        call.coding.block};
+    run(fsccl_emulated_fsccl_decode, even_grid(count, 1, kBlocks), kCodecThreads, &launch);
+  }
+
   uint32_t blocks() const override { return kBlocks; }
 };
 
@@ -121,6 +149,22 @@ class OnDriver : public Machine {
               int64_t divisor) override {
     bring(arena);
     check(kernels_.divide(begin_ + at, count, dtype, divisor, stream_));
+    fetch(arena);
+  }
+
+  void encode(Arena& arena, const CodedCall& call) override {
+    bring(arena);
+    const auto table = kernels_.make_blocks(call.coding, call.parts, call.begins);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    check(kernels_.encode(*table.value(), begin_, begin_, stream_));
+    fetch(arena);
+  }
+
+  void decode(Arena& arena, const CodedCall& call) override {
+    bring(arena);
+    const auto table = kernels_.make_blocks(call.coding, call.parts, call.begins);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    check(kernels_.decode(*table.value(), begin_, begin_, begin_ + call.states, stream_));
     fetch(arena);
   }
 

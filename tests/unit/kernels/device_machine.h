@@ -47,6 +47,12 @@ struct CastCall {
   CastBase base = CastBase::both;
   size_t source_base = 0, destination_base = 0;
 };
+struct CodedCall {
+  BlockCoding coding;
+  std::vector<CodedPart> parts;
+  std::vector<uint64_t> begins;  // where the parts begin
+  size_t states = 0;             // for decode: a uint32_t for each part
+};
 struct ReduceCall {
   std::vector<ReduceRange> pieces;
   std::vector<size_t> bases;
@@ -61,6 +67,8 @@ class Machine {
   virtual void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) = 0;
   virtual void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype,
                       int64_t divisor) = 0;
+  virtual void encode(Arena& arena, const CodedCall& call) = 0;
+  virtual void decode(Arena& arena, const CodedCall& call) = 0;
   virtual uint32_t blocks() const = 0;  // the most blocks of a reduce with norm
 };
 

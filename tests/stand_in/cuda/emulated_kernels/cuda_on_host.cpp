@@ -146,6 +146,20 @@ void Block::begin() {
   block.leave(fiber);
 }
 
+// Joins the values of a warp's lanes, in the order of the lanes.
+template <class Join>
+unsigned over_lanes(unsigned mask, unsigned value, const Join& join) {
+  static thread_local unsigned values[1024];
+  values[threadIdx.x] = value;
+  __syncwarp(mask);
+  unsigned joined = 0;
+  const unsigned* const warp = values + threadIdx.x / kWarp * kWarp;
+  for (unsigned lane = 0; lane < kWarp; lane++)
+    if (mask >> lane & 1u) joined = join(joined, warp[lane]);
+  __syncwarp(mask);
+  return joined;
+}
+
 }  // namespace
 
 void __syncthreads() {
@@ -155,6 +169,15 @@ void __syncthreads() {
 void __syncwarp(unsigned mask) {
   if (!current_block) stop("a barrier in a launch that was to have none");
   current_block->wait_for_lanes(mask);
+}
+unsigned __reduce_add_sync(unsigned mask, unsigned value) {
+  return over_lanes(mask, value, [](unsigned a, unsigned b) { return a + b; });
+}
+unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  return over_lanes(mask, value, [](unsigned a, unsigned b) { return a > b ? a : b; });
+}
+unsigned __reduce_xor_sync(unsigned mask, unsigned value) {
+  return over_lanes(mask, value, [](unsigned a, unsigned b) { return a ^ b; });
 }
 void misaligned(const void* address, unsigned bytes) {
   std::fprintf(stderr, "emulated kernel: %u bytes at %p, which is misaligned\n", bytes, address);

@@ -28,6 +28,10 @@ extern thread_local Dimensions threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads();
 // Synchronises the lanes of a warp that `mask` names; all of them must come.
 void __syncwarp(unsigned mask);
+// Each lane of a warp gets the result over all lanes that `mask` names; all of them must come.
+unsigned __reduce_add_sync(unsigned mask, unsigned value);
+unsigned __reduce_max_sync(unsigned mask, unsigned value);
+unsigned __reduce_xor_sync(unsigned mask, unsigned value);
 
 // Runs `thread` for each thread of each block. `barriers` says whether any of them uses a barrier.
 void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers,
@@ -64,6 +68,7 @@ To bits_as(From from) {
   std::memcpy(&to, &from, sizeof to);
   return to;
 }
+inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 inline float __uint_as_float(unsigned bits) { return bits_as<float>(bits); }
 inline unsigned __float_as_uint(float value) { return bits_as<unsigned>(value); }

@@ -12,6 +12,8 @@ bool has_barriers(const CastLaunch&) { return false; }
 bool has_barriers(const ReduceLaunch& launch) { return launch.norm; }
 bool has_barriers(const PutLaunch&) { return false; }
 bool has_barriers(const DivideLaunch&) { return false; }
+bool has_barriers(const EncodeLaunch&) { return true; }
+bool has_barriers(const DecodeLaunch&) { return true; }
 
 template <class Launch, void (*kernel)(Launch)>
 void run(const unsigned grid[3], const unsigned block[3], void** arguments) {
@@ -34,4 +36,6 @@ FSCCL_EMULATED(fsccl_cast, CastLaunch)
 FSCCL_EMULATED(fsccl_reduce, ReduceLaunch)
 FSCCL_EMULATED(fsccl_put_bases, PutLaunch)
 FSCCL_EMULATED(fsccl_divide, DivideLaunch)
+FSCCL_EMULATED(fsccl_encode, EncodeLaunch)
+FSCCL_EMULATED(fsccl_decode, DecodeLaunch)
 }

@@ -1,0 +1,71 @@
+#include "kernels/cuda/chunks.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace fsccl::cuda {
+namespace {
+
+uint64_t chunk_bytes(const BlockCoding& coding, uint64_t count) {
+  const uint64_t blocks = (count + coding.block - 1) / coding.block;
+  const uint64_t scale = coding.codec == kCodecMxFp8 ? 1 : sizeof(float);
+  return kChunkHeader + blocks * scale + (count + 15) / 16 * 16;
+}
+
+uint32_t element_of(fsccl_dtype_t dtype) {
+  return dtype == FSCCL_BFLOAT16 ? kBf16 : dtype == FSCCL_FLOAT16 ? kFp16 : kFp32;
+}
+
+template <class Act>
+void for_each_chunk(const BlockRange& range, const Act& act) {
+  for (uint64_t at = 0; at < range.count; at += kChunkMost)
+    act(at, static_cast<uint32_t>(std::min<uint64_t>(range.count - at, kChunkMost)));
+}
+
+}  // namespace
+
+CodedPart::CodedPart(const BlockCoding& coding, std::vector<BlockRange> ranges)
+    : ranges_(std::move(ranges)) {
+  uint64_t bytes = 0;
+  for (const BlockRange& range : ranges_) {
+    bytes += range.count * dtype_size(range.dtype);
+    for_each_chunk(range, [&](uint64_t, uint32_t count) {
+      chunks_++;
+      blocks_ += (count + coding.block - 1) / coding.block;
+      fixed_bytes_ += chunk_bytes(coding, count);
+    });
+  }
+  exact_room_ = std::max(bytes / kExactShare, std::min<uint64_t>(bytes, 4 * kMostCodecBlock));
+}
+
+Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
+                                      const std::vector<CodedPart>& parts,
+                                      const std::vector<uint64_t>& begins) {
+  std::vector<Chunk> made;
+  for (size_t k = 0; k < parts.size(); k++) {
+    const CodedPart& part = parts[k];
+    if (part.exact_room() >= kNoChunk ||
+        made.size() + part.chunks() >= std::numeric_limits<int32_t>::max())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "a rank's part has {} chunks of a codec, which are more than a launch can do: "
+                  "divide the unit",
+                  part.chunks());
+    uint64_t codes = begins[k] + part.directory_bytes();
+    uint32_t index = 0;
+    for (const BlockRange& range : part.ranges())
+      for_each_chunk(range, [&](uint64_t at, uint32_t count) {
+        made.push_back({.elements = range.elements + at * dtype_size(range.dtype),
+                        .codes = codes,
+                        .directory = begins[k],
+                        .count = count,
+                        .element = element_of(range.dtype),
+                        .index = index++,
+                        .part = static_cast<uint32_t>(k),
+                        .exact_room = static_cast<uint32_t>(part.exact_room())});
+        codes += chunk_bytes(coding, count);
+      });
+  }
+  return made;
+}
+
+}  // namespace fsccl::cuda
