@@ -551,8 +551,8 @@ typedef struct fsccl_unit_config {
    * replicate_comm. 0: one slot a unit */
   int by_parameter;
   /* the codec of unshard (codec.h), or NULL; copied; the same on all ranks. FSCCL_CODEC_DELTA needs
-   * a wire_dtype of fp16 or bf16; the other codecs of gathers also take fp32. All need host memory.
-   * If all ranks are on one host, the codec does nothing */
+   * a wire_dtype of fp16 or bf16; the other codecs of gathers also take fp32. In memory of a GPU:
+   * FP8, INT8 or MXFP8. If all ranks are on one host, the codec does nothing */
   const struct fsccl_codec* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
   /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied; the same on all

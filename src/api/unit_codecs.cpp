@@ -49,6 +49,24 @@ Status check_blocks(const fsccl_codec_t& codec, const char* what, bool gathers) 
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: audit_every is of gathers: give 0", what);
 }
 
+// Checks what units in memory of a GPU can do.
+Status check_on_gpu(const fsccl_codec_t& codec, bool of_gather) {
+  if (!of_gather)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "reduce_codec: units in memory of a GPU have codecs for gathers only in this "
+                "release: leave it out there");
+  if (codec.kind == FSCCL_CODEC_DELTA || codec.kind == FSCCL_CODEC_CUSTOM)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "gather_codec: units in memory of a GPU have no {} in this release: use "
+                "FSCCL_CODEC_INT8, FSCCL_CODEC_FP8 or FSCCL_CODEC_MXFP8 there",
+                codec.kind == FSCCL_CODEC_DELTA ? "FSCCL_CODEC_DELTA" : "FSCCL_CODEC_CUSTOM");
+  if (codec.max_relative_error > 0)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "gather_codec: units in memory of a GPU do not measure errors in this release: "
+                "leave max_relative_error 0 there, which allows the kind's bound");
+  return success();
+}
+
 // Reads gather_codec or reduce_codec, and checks the rules that hold for both.
 Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& spec,
                   fsccl_codec_t* codec) {
@@ -71,11 +89,9 @@ Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& 
                 "{}: scope {} is not a fsccl_codec_scope_t: give FSCCL_CODEC_BETWEEN_HOSTS or "
                 "FSCCL_CODEC_EVERYWHERE",
                 what, static_cast<int>(codec->scope));
-  if (codec->kind != FSCCL_CODEC_NONE && spec.pool->memory() != FSCCL_MEMORY_HOST)
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "{}: units in memory of a GPU have no codecs in this release: leave it out there",
-                what);
-  return success();
+  return codec->kind != FSCCL_CODEC_NONE && spec.pool->memory() != FSCCL_MEMORY_HOST
+             ? check_on_gpu(*codec, of_gather)
+             : success();
 }
 
 // Returns the codec with the defaults of its kind.

@@ -51,6 +51,10 @@ struct UnitSpec {
   CodecSpec gather_codec, reduce_codec;
   // Returns true if a codec is used although all ranks are on one host.
   bool codes_everywhere() const { return gather_codec.everywhere || reduce_codec.everywhere; }
+  // Returns true if gathers lose something, because they go through a codec.
+  bool gathers_coded() const {
+    return gather_codec.loses() && (gather_codec.everywhere || !shard_comm->one_host());
+  }
   struct Param {
     std::string name;
     std::vector<int64_t> dims;

@@ -115,6 +115,8 @@ fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t
   config.keep = c.keep;
   config.keep_budget_bytes = c.keep_budget_bytes;
   config.marks_changes = c.marks_changes;
+  if (c.gather_codec.kind != FSCCL_CODEC_NONE) config.gather_codec = &c.gather_codec;
+  if (c.reduce_codec.kind != FSCCL_CODEC_NONE) config.reduce_codec = &c.reduce_codec;
   return config;
 }
 

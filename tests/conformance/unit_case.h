@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/codec.h"
 #include "reference.h"
 #include "support.h"
 
@@ -30,10 +31,11 @@ struct UnitCase {
   bool marks_changes = false;
   bool by_parameter = false;  // excludes `keep`; TestUnit ignores it if there are replicas
   uint64_t seed = 1;
+  fsccl_codec_t gather_codec = FSCCL_CODEC_INIT, reduce_codec = FSCCL_CODEC_INIT;
 };
 std::string describe(const UnitCase& c);
-// Return the arguments of fsccl_unit_create(). The config keeps a pointer to `name`. by_parameter,
-// replicas and memory of the test are not set.
+// Return the arguments of fsccl_unit_create(). The config keeps pointers to `name` and `c`.
+// by_parameter, replicas and memory of the test are not set.
 std::string name_of(const UnitCase& c);
 fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
                               const std::string& name);

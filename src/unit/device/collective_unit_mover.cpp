@@ -12,11 +12,16 @@ Result<std::unique_ptr<CollectiveUnitMover>> CollectiveUnitMover::make(const Req
   by.comm = request.spec.shard_comm;
   by.ordinal = device.ordinal();
   by.slots = request.pool.slots(request.pool.comm().rank());
-  by.parameters = mover->parameter_pieces();
+  const bool coded = request.spec.gathers_coded();
+  if (!coded) by.parameters = mover->parameter_pieces();
   by.gradients = mover->gradient_pieces();
   request.pool.keep_first_slots();
   FSCCL_ASSIGN(mover->by_, CollectiveMover::create(std::move(by)));
   FSCCL_ASSIGN(mover->kernels_, cuda::DeviceKernels::of(device));
+  if (coded) {
+    FSCCL_ASSIGN(mover->coded_,
+                 CodedDeviceGather::create(request.spec, request.pool, mover->parameter_pieces()));
+  }
   FSCCL_ASSIGN(mover->gathered_, cuda::OwnedEvent::create(device));
   FSCCL_ASSIGN(mover->reduced_, cuda::OwnedEvent::create(device));
   return mover;
@@ -38,6 +43,7 @@ CollectiveUnitMover::~CollectiveUnitMover() {
   for (const auto kind : {Track::Kind::parameters, Track::Kind::gradients}) finish(kind);
   if (gathered_->complete() && reduced_->complete()) return;
   (void)by_.release();  // streams still use their memory, and freeing it would wait for them
+  (void)coded_.release();
   (void)new auto(std::move(casts_));
 }
 
@@ -119,11 +125,13 @@ Status CollectiveUnitMover::end(Track::Kind kind, cuda::CUstream stream, Status 
 
 Status CollectiveUnitMover::gather(const Gather& gather) {
   if (gather.kept) return success();
-  Status moved = by_->use_window(pool_.first_slot_bytes());
-  if (moved.ok() && casts_)
-    moved =
-        kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
-  if (moved.ok()) moved = by_->gather(gather.slot, gather.stream);
+  const cuda::CUdeviceptr slot = pool_.slots(pool_.comm().rank()) + gather.slot;
+  Status moved = coded_ ? success() : by_->use_window(pool_.first_slot_bytes());
+  if (moved.ok() && casts_ && (gather.changed || !coded_))
+    moved = kernels_->cast(*casts_, 0, slot, gather.stream);
+  if (moved.ok())
+    moved = coded_ ? coded_->gather(slot, gather.changed, gather.stream)
+                   : by_->gather(gather.slot, gather.stream);
   return end(Track::Kind::parameters, gather.stream, std::move(moved));
 }
 

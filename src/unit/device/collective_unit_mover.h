@@ -1,6 +1,7 @@
 // Moves a unit's bytes by collectives, for a unit whose ranks do not all reach each other's slots.
 // One launch casts this rank's shards into its slot. Collectives bring the parts of the other ranks
-// there, and bring each part of the gradients to the rank that owns it (collective_mover.h).
+// there, and bring each part of the gradients to the rank that owns it (collective_mover.h). With a
+// gather_codec these parts are encoded (coded_device_gather.h).
 // Everything is in the order of the stream, and peers no longer use a slot when the operation is
 // over on this rank. NCCL does not compare operations, so ranks that issue different ones end at
 // the communicator's deadline.
@@ -8,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "unit/device/coded_device_gather.h"
 #include "unit/device/collective_mover.h"
 #include "unit/device/device_mover.h"
 
@@ -26,6 +28,10 @@ class CollectiveUnitMover final : public DeviceMover {
   Status reduce(const Reduce& reduce) override;
   std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind) const override { return {}; }
   void finish(Track::Kind kind) const override { (void)finished(kind).ok(); }
+  void look() const override {
+    if (coded_) coded_->look();
+  }
+  const CodedDeviceGather* coded() const override { return coded_.get(); }
 
  private:
   explicit CollectiveUnitMover(const Request& request)
@@ -47,6 +53,7 @@ class CollectiveUnitMover final : public DeviceMover {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::unique_ptr<CollectiveMover> by_;
+  std::unique_ptr<CodedDeviceGather> coded_;  // gathers instead of by_ if the unit uses a codec
   // Casts this rank's shards into the slot. Null if there are none.
   std::shared_ptr<const cuda::CastTable> casts_;
   std::optional<cuda::OwnedEvent> gathered_, reduced_;  // behind the last operation of each kind

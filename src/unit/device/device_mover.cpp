@@ -21,6 +21,11 @@ Result<UnitAlgorithm> agree_on_algorithm(Communicator& among, uint64_t bytes, bo
 }
 
 Result<std::unique_ptr<DeviceMover>> DeviceMover::create(const Request& request) {
+  if (request.spec.gathers_coded()) {
+    FSCCL_LOG(kInfo, "unit '{}' moves its bytes by collectives: it has a gather_codec",
+              request.spec.name);
+    return CollectiveUnitMover::create(request);
+  }
   FSCCL_ASSIGN(const UnitAlgorithm algorithm,
                agree_on_algorithm(*request.spec.shard_comm, request.definition.wire_map.bytes,
                                   P2pMover::reaches_all(request),

@@ -13,6 +13,7 @@
 
 namespace fsccl {
 
+class CodedDeviceGather;
 class DevicePool;
 
 // Chooses how `bytes` bytes move between the slots of all ranks of `among`, and logs the choice.
@@ -54,6 +55,7 @@ class DeviceMover {
     bool writable = false;  // the caller may write to the slot when peers no longer read it
     bool kept = false;      // the slot's contents are valid: the ranks agree, and nothing moves
     bool again = false;     // the slot is written again, and was not given back in between
+    bool changed = true;    // the shards may have changed since the last gather
     uint64_t hash = 0;      // hash of everything that ranks must agree on
     uint8_t flags = 0;
   };
@@ -72,6 +74,11 @@ class DeviceMover {
   virtual std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind kind) const = 0;
   // Waits on the host until all work that was put on streams is over, or has failed.
   virtual void finish(Track::Kind kind) const = 0;
+
+  // These are for units with a gather_codec. look() fails the communicator if a gather that is over
+  // could not be decoded. coded() returns the gather, or null if the unit uses no codec.
+  virtual void look() const {}
+  virtual const CodedDeviceGather* coded() const { return nullptr; }
 };
 
 }  // namespace fsccl

@@ -5,6 +5,7 @@
 
 #include "cuda/pointer.h"
 #include "fsccl/insight.h"
+#include "unit/device/coded_device_gather.h"
 #include "unit/host/slot_set.h"
 
 namespace fsccl {
@@ -155,6 +156,19 @@ Status DeviceUnit::begin_call(void* given) {
               "parameters, and call units' functions "
               "outside of the capture",
               spec_.name);
+}
+
+Status DeviceUnit::codec_report(fsccl_codec_report_t* report) const {
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE) return Unit::codec_report(report);
+  *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
+  if (const CodedDeviceGather* const coded = mover_->coded()) coded->report(report);
+  report->gather_codec = spec_.gather_codec.name();
+  return success();
+}
+
+uint64_t DeviceUnit::shared_codec_bytes() const {
+  const CodedDeviceGather* const coded = mover_->coded();
+  return coded ? coded->room_bytes() : 0;
 }
 
 // A unit by parameter is made of such units (parameter_units.h), each of which has one slot.

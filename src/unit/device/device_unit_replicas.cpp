@@ -38,6 +38,7 @@ void DeviceUnit::leave_replicas() {
 }
 
 Status DeviceUnit::look_for_failure() const {
+  mover_->look();
   for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
     if (!comm) continue;
     comm->engine().look_for_failure();

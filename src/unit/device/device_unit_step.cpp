@@ -40,6 +40,7 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
 
 Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
+  mover_->look();
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(check_named(shards_named_));
@@ -52,8 +53,12 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
     const cuda::Current current(pool_.device());
     FSCCL_TRY(read_->make_wait(stream_));
   }
-  DeviceMover::Gather gather{
-      .stream = stream_, .slot = parameters_.offset, .writable = own, .kept = kept, .again = again};
+  DeviceMover::Gather gather{.stream = stream_,
+                             .slot = parameters_.offset,
+                             .writable = own,
+                             .kept = kept,
+                             .again = again,
+                             .changed = changed_};
   gather.flags = static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0));
   gather.hash = agreed(OpCode::unshard, gather.flags);
   unsharded_ = true;
@@ -72,11 +77,13 @@ Status DeviceUnit::give_back_params() {
     contents_valid_ = false;
     FSCCL_TRY(give_back(parameters_));
   }
+  mover_->look();
   // A failed communicator does not keep the slot.
   return engine().failed() ? engine().failure() : success();
 }
 
 Result<std::byte*> DeviceUnit::param_slot(size_t) {
+  mover_->look();
   if (engine().failed()) return engine().failure();
   return slot_address(parameters_, 0);
 }

@@ -1,5 +1,7 @@
 #include "unit/device/parameter_units.h"
 
+#include <algorithm>
+
 #include "cuda/pointer.h"
 #include "fsccl/insight.h"
 
@@ -33,6 +35,28 @@ void ParameterUnits::note_places() {
     if (has_grad(i) && unit(i).sharded_grad(0, &view).ok())
       sharded_grads_.places[i] = static_cast<std::byte*>(view.data);
   }
+}
+
+// Adds up the reports of the units. A gather of all of them counts as one.
+Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE) return Unit::codec_report(report);
+  *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
+  uint64_t shared = 0;
+  for (const std::unique_ptr<DeviceUnit>& unit : units_) {
+    if (!unit) continue;
+    fsccl_codec_report_t one = FSCCL_CODEC_REPORT_INIT;
+    FSCCL_TRY(unit->codec_report(&one));
+    shared = std::max(shared, unit->shared_codec_bytes());
+    report->gathers = report->coded = std::max(report->gathers, one.gathers);
+    report->plain_bytes += one.plain_bytes;
+    report->sent_bytes += one.sent_bytes;
+    report->state_bytes += one.state_bytes - unit->shared_codec_bytes();
+    report->blocks += one.blocks;
+    report->bound = std::max(report->bound, one.bound);
+  }
+  report->state_bytes += shared;
+  report->gather_codec = spec_.gather_codec.name();
+  return success();
 }
 
 Status ParameterUnits::begin_call(void* stream) {

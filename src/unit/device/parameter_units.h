@@ -21,6 +21,7 @@ class ParameterUnits final : public Unit {
 
   Status check_idle() override { return success(); }  // the units' destructors wait
   Status check_zones() override { return success(); }
+  Status codec_report(fsccl_codec_report_t* report) const override;
 
  private:
   explicit ParameterUnits(UnitSpec spec) : Unit(std::move(spec)) {}
