@@ -9,7 +9,6 @@
 #include "comm/together.h"
 
 namespace fsccl {
-namespace {}  // namespace
 
 Result<std::unique_ptr<SlotMemory>> SlotMemory::create(Communicator& comm, DeviceMemory& memory,
                                                        const Reach& reach) {
