@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <functional>
+#include <optional>
 
 #include "kernels/cuda/device_kernels.h"
 #include "timed_launches.h"
@@ -28,7 +29,8 @@ struct Case {
   // A cast divides each piece into so many parts. The sources of all parts are ordered by rank, and
   // then by piece.
   uint64_t ranks = 1;
-  uint64_t alignment = 256;  // alignment of the written bytes
+  uint64_t alignment = 256;                              // alignment of the written bytes
+  std::optional<cuda::BlockCodec> codec = std::nullopt;  // encodes to uint8, or decodes from it
 
   uint64_t elements() const {
     uint64_t sum = 0;
@@ -107,7 +109,21 @@ std::vector<Case> all_cases(uint64_t divide) {
                    .to = kBf16,
                    .alignment = 2});
   cases.push_back({"reduce_fp32_64_mib_2_sources_norm", mib_64, kFp32, kFp32, 2, false, true});
+  // These are below the size from which perf/gpu/run sets a limit.
+  for (const auto& [name, codec] : {std::pair("int8", cuda::kCodecInt8),
+                                    {"fp8", cuda::kCodecFp8},
+                                    {"mxfp8", cuda::kCodecMxFp8}})
+    for (const bool encodes : {true, false})
+      cases.push_back({.name = fmt::format("{}_{}_32_mib", encodes ? "encode" : "decode", name),
+                       .counts = mib_64,
+                       .from = encodes ? kBf16 : FSCCL_UINT8,
+                       .to = encodes ? FSCCL_UINT8 : kBf16,
+                       .codec = codec});
   return cases;
+}
+
+cuda::BlockCoding coding_of(const Case& c) {
+  return {*c.codec, *c.codec == cuda::kCodecMxFp8 ? 32u : 128u};
 }
 
 uint64_t rounded(uint64_t bytes, uint64_t alignment) {
@@ -123,6 +139,14 @@ std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignm
   return result;
 }
 
+cuda::CodedPart part_of(const Case& c) {
+  const auto places = offsets(c, FSCCL_BFLOAT16, 256);
+  std::vector<cuda::BlockRange> ranges;
+  for (size_t i = 0; i < c.counts.size(); i++)
+    ranges.push_back({places[i], c.counts[i], FSCCL_BFLOAT16});
+  return {coding_of(c), std::move(ranges)};
+}
+
 class Bench {
  public:
   // Launches take turns on about `footprint` bytes, which is more than the cache holds, or on the
@@ -134,8 +158,11 @@ class Bench {
   Status run(const Case& c) {
     const auto sources = offsets(c, c.from, 256),
                destinations = offsets(c, c.to, c.alignment, c.ranks);
-    const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * c.ranks * sources.back() +
-                          destinations.back();
+    const uint64_t plain =
+        static_cast<uint64_t>(std::max(c.sources, 1)) * c.ranks * sources.back() +
+        destinations.back();
+    const uint64_t used =
+        c.codec ? offsets(c, FSCCL_BFLOAT16, 256).back() + part_of(c).bytes() : plain;
     const uint64_t set = rounded(std::max(used, c.bytes()), 256),
                    sets = std::max<uint64_t>(1, footprint_ / set);
     FSCCL_ASSIGN(const auto memory, Memory::allocate(device_, sets * set + 256));
@@ -145,8 +172,9 @@ class Bench {
     const auto begin = [&](size_t i) { return memory->begin() + 256 + i % sets * set; };
     const auto copied_begin = [&](size_t i) { return copied->begin() + i % sets * set; };
     FSCCL_ASSIGN(const Put put,
-                 c.sources ? reduces(c, sources, destinations, memory->begin(), begin, sets)
-                           : casts(c, sources, destinations, begin));
+                 c.codec     ? codes(c, memory->begin(), begin, sets)
+                 : c.sources ? reduces(c, sources, destinations, memory->begin(), begin, sets)
+                             : casts(c, sources, destinations, begin));
     FSCCL_ASSIGN(const auto times, timed_.beside_copies(put, copies(c, copied_begin)));
     const auto bytes = static_cast<double>(c.bytes());
     fmt::print(
@@ -188,6 +216,23 @@ class Bench {
     const uint64_t all_sources = c.ranks * sources.back();
     return Put([=, this](size_t i) {
       return kernels_.cast(*table, begin(i), begin(i) + all_sources, timed_.stream());
+    });
+  }
+
+  // Elements are zeros, which take as long as others. They lie before their codes.
+  Result<Put> codes(const Case& c, CUdeviceptr states, const Begin& begin, uint64_t sets) {
+    const uint64_t bytes = offsets(c, FSCCL_BFLOAT16, 256).back();
+    FSCCL_ASSIGN(const auto table, kernels_.make_blocks(coding_of(c), {part_of(c)}, {0}));
+    const cuda::Current current(device_);
+    for (uint64_t set = 0; set < sets; set++) {
+      FSCCL_TRY(device_.check("cuMemsetD8Async", device_.driver().cuMemsetD8Async(
+                                                     begin(set), 0, bytes, timed_.stream())));
+      FSCCL_TRY(kernels_.encode(*table, begin(set), begin(set) + bytes, timed_.stream()));
+    }
+    return Put([=, this, encodes = c.to == FSCCL_UINT8](size_t i) {
+      const CUdeviceptr elements = begin(i), coded = elements + bytes;
+      return encodes ? kernels_.encode(*table, elements, coded, timed_.stream())
+                     : kernels_.decode(*table, coded, elements, states, timed_.stream());
     });
   }
 
