@@ -32,6 +32,9 @@ TEST(Foresight, WantsToBeSure) {
 
 constexpr int kRanks = 3;
 constexpr size_t kCount = 1000;
+// A peer whose signals are hidden from this many looks is late: the looks of a small call, and as
+// many of the ring (Runner::bare_polls()), are over, and the thread sleeps.
+constexpr int kLooksForALatePeer = 850;
 
 // One of three ranks, which makes all-gathers. Its buffers lie in memory that no other rank can
 // touch, or in an arena of all ranks.
@@ -126,14 +129,14 @@ TEST(Foresight, HoldsWhereAPeerIsLate) {
   gather([](int rank, Gathering& self) {
     for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;
     for (int i = 0; i < 30; i++) {
-      if (i % 3 == rank) self.hide(i % 2 ? 1000 : 1);
+      if (i % 3 == rank) self.hide(i % 2 ? kLooksForALatePeer : 1);
       EXPECT_EQ(self.signals_of_a_call(false), 1) << i;
     }
-    if (rank == 1) self.hide(1000);
+    if (rank == 1) self.hide(kLooksForALatePeer);
     EXPECT_EQ(self.signals_of_a_call(true), 1);
     EXPECT_EQ(self.signals_of_a_call(true), 2);
     for (int i = 0; i < 8; i++) {
-      if (i == rank) self.hide(1000);
+      if (i == rank) self.hide(kLooksForALatePeer);
       EXPECT_EQ(self.signals_of_a_call(rank != 2), i < 4 ? 2 : 1) << i;
     }
   });
