@@ -62,11 +62,12 @@ def _codec(name, codecs):
 def gather_codec(name, dtype, on_gpu):
     """Returns the fsccl_codec_t of a unit whose parameters travel as `dtype`, or None where the
     unit has no codec."""
-    if name is None or on_gpu:
+    if name is None:
         return None
     codec = _codec(name, _GATHERS)
-    takes = _WORDS if codec.kind == c.CODEC_DELTA else _FLOATS
-    return codec if dtype in takes else None
+    if codec.kind == c.CODEC_DELTA:
+        return codec if dtype in _WORDS and not on_gpu else None
+    return codec if dtype in _FLOATS else None
 
 
 def reduce_codec(name, dtype, sum_dtype, on_gpu):

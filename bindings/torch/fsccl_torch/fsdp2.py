@@ -64,10 +64,10 @@ def enable(
     where the link is so fast that coding would cost time; "delta-always" codes even there. "int8",
     "fp8" and "mxfp8" send 8 bits an element, with a loss whose bound docs/codecs.md states. With
     "-everywhere" behind the name the parameters are coded on one host, too, so that the loss does
-    not depend on which ranks share a host. The codec is not used for groups on a GPU, nor for
-    groups whose parameters are gathered in other types than 16 bits ("delta") or 16 or 32 bits (the
-    others). None means FSCCL_TORCH_GATHER_CODEC, which is empty by default: no codec. All ranks
-    give the same value.
+    not depend on which ranks share a host. The codec is not used for groups whose parameters are
+    gathered in other types than 16 bits ("delta") or 16 or 32 bits (the others), and "delta" not
+    for groups on a GPU. None means FSCCL_TORCH_GATHER_CODEC, which is empty by default: no codec.
+    All ranks give the same value.
 
     reduce_codec: "bf16", "int8" and "int4" send the gradients that ranks have for other hosts in
     16, 8 or 4 bits an element, with a loss (docs/codecs.md). With "-feedback" behind the name a

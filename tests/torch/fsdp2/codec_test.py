@@ -129,6 +129,7 @@ def test_an_unknown_codec_is_named():
     assert codecs.gather_codec('delta', torch.bfloat16, False).flags == 0
     assert codecs.gather_codec('delta-always', torch.bfloat16, False).flags == 2
     assert codecs.gather_codec('int8', torch.float32, False).kind == 3
+    assert codecs.gather_codec('fp8', torch.bfloat16, True).kind == 2
     assert codecs.gather_codec('int8', torch.int32, False) is None
     with pytest.raises(ValueError, match="reduce_codec='delta' is not a codec: give 'bf16', "):
         codecs.known_reduction('delta')
