@@ -112,6 +112,8 @@ static void create_layer(trainer_t* trainer, size_t number, const train_options_
   config.pool = trainer->pool;
   config.wire_dtype = config.reduce_dtype = trainer->mixed ? FSCCL_BFLOAT16 : FSCCL_FLOAT32;
   gathers.kind = (fsccl_codec_kind_t)options->gather_codec;
+  gathers.scope = sums.scope =
+      options->codecs_everywhere ? FSCCL_CODEC_EVERYWHERE : FSCCL_CODEC_BETWEEN_HOSTS;
   gathers.custom = gathers.kind == FSCCL_CODEC_CUSTOM ? &kFloat12 : NULL;
   sums.kind = (fsccl_codec_kind_t)options->reduce_codec;
   sums.flags = options->reduce_flags;

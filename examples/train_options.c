@@ -31,7 +31,8 @@ static const char kUsage[] =
     "  --reversed           sum over the images of a batch in the reverse order\n"
     "  --gather-codec KIND  of parameters between hosts: delta, int8, fp8, mxfp8, float12\n"
     "  --reduce-codec KIND  of gradients between hosts: bf16, int8, int4; int8+, int4+: with "
-    "feedback\n";
+    "feedback\n"
+    "  --codecs-everywhere  use them on one host, too (docs/codecs.md)\n";
 
 typedef struct codec_name {
   const char* name;
@@ -79,8 +80,9 @@ int train_options_parse(int argc, char** argv, train_options_t* options) {
                                            {"reversed", no_argument, NULL, 'b'},
                                            {"gather-codec", required_argument, NULL, 'g'},
                                            {"reduce-codec", required_argument, NULL, 'c'},
+                                           {"codecs-everywhere", no_argument, NULL, 'w'},
                                            {NULL, 0, NULL, 0}};
-  const train_options_t defaults = {0, 0, 0, 20, DIGITS_CSV, NULL, NULL, 0, 0, 0, 0, 0};
+  const train_options_t defaults = {0, 0, 0, 20, DIGITS_CSV, NULL, NULL, 0, 0, 0, 0, 0, 0};
   const codec_name_t* found;
   int option;
   *options = defaults;
@@ -121,6 +123,9 @@ int train_options_parse(int argc, char** argv, train_options_t* options) {
         if ((found = codec(kReductions, "reduce-codec", optarg)) == NULL) return -1;
         options->reduce_codec = found->kind;
         options->reduce_flags = found->flags;
+        break;
+      case 'w':
+        options->codecs_everywhere = 1;
         break;
       default:
         fputs(kUsage, stderr);

@@ -18,6 +18,7 @@ typedef struct train_options {
   /* codecs between hosts (docs/codecs.md): numbers of fsccl_codec_kind_t, and flags; 0 is none */
   int gather_codec, reduce_codec;
   unsigned reduce_flags;
+  int codecs_everywhere; /* on one host, too */
 } train_options_t;
 
 /* Returns 0, or -1 after a message. */

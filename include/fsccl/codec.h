@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* How parameters and gradients travel between hosts. */
+/* How parameters and gradients travel between hosts, or between all ranks (scope). */
 typedef enum fsccl_codec_kind {
   FSCCL_CODEC_NONE = 0,
   /* For gathers. 16-bit floats travel as their differences from the last gather, in units in the
@@ -34,10 +34,10 @@ typedef enum fsccl_codec_kind {
    * error is more than max_relative_error, is sent without the codec; if more than one in 16 of a
    * host's blocks are, the host sends all of them so. Hosts encode when the unit was changed
    * (reduce_grads, fsccl_unit_mark_changed), and send the same bytes until then. The first block
-   * begins at the first element of each piece of a parameter that a rank holds, so the loss depends
-   * on the number of ranks. The codecs take 1.1 bytes of the pool for each element that a host
-   * sends, and as many for what it receives of the largest unit. They do not decline: results never
-   * depend on measured times.
+   * begins at the first element of each piece of a parameter that a rank holds (pieces that lie end
+   * to end are one), so the loss depends on the number of ranks. The codecs take 1.1 bytes of the
+   * pool for each element that a host sends, and as many for what it receives of the largest unit.
+   * They do not decline: results never depend on measured times.
    *
    * In memory of a GPU parameters get the same bits, with these differences. max_relative_error is
    * 0, and no block is measured: fsccl_codec_report_t has 0 in exact_blocks, audited_blocks,
@@ -66,8 +66,7 @@ typedef enum fsccl_codec_kind {
 } fsccl_codec_kind_t;
 /* The scope of a codec says what it codes. */
 typedef enum fsccl_codec_scope {
-  /* Only what crosses between hosts is coded. If all ranks are on one host, the codec does
-   * nothing. */
+  /* The codec is for what crosses between hosts. If all ranks are on one host, it does nothing. */
   FSCCL_CODEC_BETWEEN_HOSTS = 0,
   /* Each rank codes as if it were a host of its own, also where all ranks are on one host, so that
    * the results do not depend on which ranks share a host. Gathers: all ranks get the decoded

@@ -552,13 +552,14 @@ typedef struct fsccl_unit_config {
   int by_parameter;
   /* the codec of unshard (codec.h), or NULL; copied; the same on all ranks. FSCCL_CODEC_DELTA needs
    * a wire_dtype of fp16 or bf16; the other codecs of gathers also take fp32. In memory of a GPU:
-   * FP8, INT8 or MXFP8. If all ranks are on one host, the codec does nothing */
+   * FP8, INT8 or MXFP8. If all ranks are on one host, a codec with the scope
+   * FSCCL_CODEC_BETWEEN_HOSTS does nothing */
   const struct fsccl_codec* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
   /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied; the same on all
    * ranks: BF16, INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, without
-   * by_parameter. If all ranks are on one host, the codec does nothing. It does not apply to the
-   * sum over a replicate_comm */
+   * by_parameter. If all ranks are on one host, a codec with the scope FSCCL_CODEC_BETWEEN_HOSTS
+   * does nothing. It does not apply to the sum over a replicate_comm */
   const struct fsccl_codec* reduce_codec;
 } fsccl_unit_config_t;
 /* clang-format off */

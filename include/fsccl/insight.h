@@ -211,11 +211,11 @@ FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path
 
 /* ----------------------------------------------------------------------------------- units ---- */
 
-/* Counts of a unit's codecs so far, on this rank. They are zero on a rank that exchanges nothing
- * with other hosts. */
+/* Counts of a unit's codecs so far, on this rank. They are zero on a rank that codes nothing. With
+ * FSCCL_CODEC_EVERYWHERE each rank counts as a host, and so it does in memory of a GPU. */
 typedef struct fsccl_codec_report {
   size_t size;
-  uint64_t gathers; /* gathers that brought anything between hosts: coded + plain + declined */
+  uint64_t gathers; /* gathers that the codec could code: coded + plain + declined */
   uint64_t coded;   /* this rank's part was sent with the codec */
   /* this rank's part was sent without it: no copy, too large differences, or a wrong copy */
   uint64_t plain;

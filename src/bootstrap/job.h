@@ -141,8 +141,8 @@ class Job {
   // may call it.
   virtual bool nobody_listens(int rank) const = 0;
 
-  // Says goodbye to the neighbours and closes the links. No handler runs any more when this
-  // returns, unless a handler itself calls it. Further calls do nothing.
+  // Says goodbye to the neighbours and closes the links. No handler runs any more when the first
+  // call returns, unless a handler itself makes it. Further calls do nothing.
   virtual void leave() = 0;
 };
 

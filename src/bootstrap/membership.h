@@ -13,6 +13,9 @@
 // decided another set Z. Then both have cast both votes, each its own set last. So r voted Z before
 // S, and S contains Z; z voted S before Z, and Z contains S. So the sets are equal.
 //
+// A vote may carry a refusal: the error of a rank that could not carry out the previous decision.
+// The worst refusal of the ranks that are left is part of the decision.
+//
 // A rank that sees another rank's decision takes it over, if its own votes have never held that
 // rank for lost: so no rank waits for one that has decided and is silent, even if a member of the
 // decision dies just then. For this, a decision must arrive before the news that its maker has

@@ -153,7 +153,8 @@ class Communicator {
     // The ranks of the job without which it was tried. It has no value before the first try.
     std::optional<std::vector<int32_t>> failed;
     std::unique_ptr<Communicator> made;
-    Status problem;  // why nothing was made
+    Status problem;         // why nothing was made
+    bool returned = false;  // the program has that error already, because an exception ended a call
   } shrinking_;
   int64_t timeout_ms_ = 0;
   std::string name_;

@@ -174,10 +174,10 @@ struct Communicator::OpeningOfJob final : Opening {
   // Returns the reason why no channel was opened. It may be known better here than to the
   // transport.
   Status explain(fsccl_status_t code, const std::string& text) {
-    if (Status refused = survives ? parent->refused() : success(); !refused.ok()) {
-      problem = std::move(refused);
-    } else if (code == FSCCL_ERR_PEER_DEAD ||
-               (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
+    if (Status refused = survives ? parent->refused() : success(); !refused.ok())
+      return fail(refused.code(), "{}", refused.text())
+          .with_peer(known_as(context.job().rank()), known_as(refused.error().peer));
+    if (code == FSCCL_ERR_PEER_DEAD || (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
       // A rank for which another one waited may have ended because a third one died. The job will
       // report that soon.
       const auto told = [this] { return context.first_dead(members) >= 0; };

@@ -113,6 +113,7 @@ class Communicator::LeavingSurvivors {
   explicit LeavingSurvivors(Communicator& comm) : comm_(comm) {}
   ~LeavingSurvivors() {
     if (!thrown_) return;
+    comm_.shrinking_.returned = true;
     try {
       (void)comm_.agree_who_is_left(Deadline::in_ms(0)).ok();
     } catch (const std::bad_alloc&) {  // then they wait to their deadline
@@ -142,11 +143,14 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOpt
     const bool same = now.failed == agreed.failed;
     std::unique_ptr<Communicator> made = std::move(now.made);
     Status problem = std::exchange(now.problem, {});
+    const bool returned = std::exchange(now.returned, false);
     now.failed.reset();
     const Job::Refusal& refusal = agreed.refusal;
     if (same && refusal.code == FSCCL_OK) return made;
     if (same && !may_be_a_loss(refusal.code)) {
-      if (refusal.rank == context_->job().rank()) return problem;
+      const bool own = refusal.rank == context_->job().rank();
+      if (own && returned) continue;  // the others have come to the next meeting
+      if (own) return problem;
       const int peer = rank_of(refusal.rank);
       return fail(refusal.code,
                   "rank {} could not make the communicator of the survivors of '{}': {}", peer,

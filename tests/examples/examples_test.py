@@ -2,7 +2,7 @@
 """Tests that the examples do what they promise: training reaches its accuracy, and its losses do
 not depend on the number of ranks.
 
-usage: examples_test.py losses|mixed|flat|hello|gpu|allocators|usage PROGRAM
+usage: examples_test.py losses|mixed|flat|codecs|hello|gpu|allocators|usage PROGRAM
 """
 
 import os
@@ -71,6 +71,18 @@ def check_mixed(program):
     print(
         run(program, '--ranks', '2', '--mixed')
     )  # its exit status says whether the accuracy is reached
+
+
+def check_codecs(program):
+    """On one host a codec changes the losses, by little, only where it is asked to code there."""
+    few = ('--ranks', '2', '--mixed', '--gather-codec', 'int8', '--reduce-codec', 'int8+')
+    plain = losses(program, '--ranks', '2', '--mixed')
+    if losses(program, *few) != plain:
+        sys.exit('codecs between hosts changed the losses on one host')
+    everywhere = losses(program, *few, '--codecs-everywhere')
+    print(f'codecs everywhere: {everywhere[-1]:.5f}, without: {plain[-1]:.5f}')
+    if everywhere == plain or abs(everywhere[-1] - plain[-1]) > 0.2 * plain[-1]:
+        sys.exit(f'codecs everywhere:\n{plain}\n{everywhere}')
 
 
 def check_gpu(program):
@@ -146,6 +158,7 @@ if __name__ == '__main__':
         'losses': check_losses,
         'mixed': check_mixed,
         'flat': check_flat,
+        'codecs': check_codecs,
         'hello': check_hello,
         'gpu': check_gpu,
         'allocators': check_allocators,

@@ -167,7 +167,7 @@ void shrink_once(const Child& self, fsccl_comm_t world, Faulty* faulty) {
   if (self.rank == kFaulty && faulty->number == 0) faulty->allocations = INT_MAX - left;
   const std::string what = "shrink, allocation " + std::to_string(faulty->number) + ": ";
   // If the faulty rank has told nobody yet, the others wait for its next call.
-  for (int again = 0; mine.status < 0 && again < 3; again++) {
+  if (mine.status < 0) {
     must(mine.no_memory() && (self.rank == kFaulty || mine.names_rank()), what + mine.text);
     faulty->times[kRefused]++;
     mine = told(shrink());

@@ -57,8 +57,6 @@ fsccl_status_t look_around(fsccl_comm_t comm, int self, std::vector<int>* ranks)
   return status;
 }
 
-// Shrinks whenever a rank has died, until TEST_LEFT ranks are left and have computed together. A
-// rank that is TEST_LATE sees the first death and does nothing more.
 // After this call the process cannot make memory that it shares.
 void allow_no_files() {
   const rlimit none{0, 0};
@@ -66,6 +64,9 @@ void allow_no_files() {
   setrlimit(RLIMIT_FSIZE, &none);
 }
 
+// Shrinks whenever a rank has died, until TEST_LEFT ranks are left and have computed together. A
+// rank that is TEST_LATE sees the first death and does nothing more; one that is TEST_CRAMPED
+// cannot make the next communicator.
 int survivor(const Child& self) {
   const int left = number_of("TEST_LEFT", self.ranks), late = number_of("TEST_LATE", -1),
             cramped = number_of("TEST_CRAMPED", -1), part = number_of("TEST_PART", 0);

@@ -8,7 +8,7 @@
 namespace fsccl::cuda {
 
 constexpr unsigned kCrcPolynomial = 0x82f63b78u;  // reflected
-constexpr unsigned kCrcPowers = 18;               // for up to 2^18 bytes
+constexpr unsigned kCrcPowers = 19;               // for fewer than 2^19 bytes
 
 struct CrcShared {
   unsigned tables[4][256];      // tables[k]: for a byte that k other bytes follow

@@ -2,6 +2,7 @@
 // all ranks between the collective and the decoder. All units of a communicator share it, because
 // their gathers run one after the other: a gather's stream waits for the last gather that used it.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -31,7 +32,7 @@ class CodecRoom {
   Status end(cuda::CUstream stream) const { return last_->record(stream); }
 
   cuda::CUdeviceptr memory() const { return memory_; }
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return bytes_; }  // any thread
 
  private:
   CodecRoom(DevicePool& pool, Communicator& comm) : pool_(pool), comm_(comm) {}
@@ -40,7 +41,7 @@ class CodecRoom {
   DevicePool& pool_;
   Communicator& comm_;
   cuda::CUdeviceptr memory_ = 0;
-  uint64_t bytes_ = 0;
+  std::atomic<uint64_t> bytes_{0};
   std::optional<cuda::OwnedEvent> last_;  // behind the last use
 };
 

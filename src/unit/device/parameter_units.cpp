@@ -50,7 +50,8 @@ Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
     report->gathers = report->coded = std::max(report->gathers, one.gathers);
     report->plain_bytes += one.plain_bytes;
     report->sent_bytes += one.sent_bytes;
-    report->state_bytes += one.state_bytes - unit->shared_codec_bytes();
+    // A unit that is made meanwhile may have enlarged the shared bytes after the report.
+    report->state_bytes += one.state_bytes - std::min(one.state_bytes, unit->shared_codec_bytes());
     report->blocks += one.blocks;
     report->bound = std::max(report->bound, one.bound);
   }

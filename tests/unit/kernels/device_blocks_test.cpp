@@ -203,6 +203,22 @@ TEST_P(DeviceBlocks, OfEverySizeAndOfEveryValueOf16Bits) {
     }
 }
 
+// The longest chunk that there is: all of its blocks go exactly, with scales in fp32.
+TEST_P(DeviceBlocks, OfAChunkWithoutACodedBlock) {
+  Random random(299792);
+  Arena arena(1 << 23);
+  CodedCall call{.coding = {kCodecInt8, kLeastCodecBlock}};
+  call.states = arena.take(4, 0);
+  // The room for exact elements is one in 16.
+  add_part(random, {kChunkMost, 16 * kChunkMost}, FSCCL_FLOAT32, Drawn::weights, arena, call);
+  const BlockRange& exact = call.parts[0].ranges().front();
+  for (uint64_t i = 0; i < exact.count; i++) {
+    const auto nan = static_cast<uint32_t>(0x7fc00000u + i);
+    std::memcpy(arena.data() + exact.elements + i * sizeof nan, &nan, sizeof nan);
+  }
+  EXPECT_TRUE(check(*machine_, arena, call));
+}
+
 // Returns true if all elements of the part are NaN.
 bool all_nan(const Arena& arena, const CodedPart& part) {
   for (const BlockRange& range : part.ranges())
