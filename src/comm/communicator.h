@@ -154,7 +154,7 @@ class Communicator {
     std::optional<std::vector<int32_t>> failed;
     std::unique_ptr<Communicator> made;
     Status problem;         // why nothing was made
-    bool returned = false;  // the program has that error already, because an exception ended a call
+    bool returned = false;  // the program has an error already, because an exception ended a call
   } shrinking_;
   int64_t timeout_ms_ = 0;
   std::string name_;

@@ -148,9 +148,8 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOpt
     const Job::Refusal& refusal = agreed.refusal;
     if (same && refusal.code == FSCCL_OK) return made;
     if (same && !may_be_a_loss(refusal.code)) {
-      const bool own = refusal.rank == context_->job().rank();
-      if (own && returned) continue;  // the others have come to the next meeting
-      if (own) return problem;
+      if (returned) continue;  // the others have come to the next meeting
+      if (refusal.rank == context_->job().rank()) return problem;
       const int peer = rank_of(refusal.rank);
       return fail(refusal.code,
                   "rank {} could not make the communicator of the survivors of '{}': {}", peer,
