@@ -117,7 +117,7 @@ struct Communicator::OpeningOfJob final : Opening {
     return fail(FSCCL_ERR_PEER_DEAD, "rank {} of the job died", dead)
         .with_peer(context.job().rank(), dead);
   }
-  bool cancelled() override { return parent_failed() || !why_cancelled().ok(); }
+  bool cancelled() override { return !why_cancelled().ok(); }
   Status publish_fd(int fd) override {
     problem = context.job().publish_fd(name, fd);
     offers = problem.ok();

@@ -6,10 +6,9 @@
 #include <set>
 #include <thread>
 
-#include "../stand_in/cuda/control.h"
-#include "device_unit_case.h"
 #include "fsccl/codec.h"
 #include "fsccl/insight.h"
+#include "on_gpu.h"
 
 namespace fsccl::testing {
 namespace {
@@ -28,22 +27,8 @@ fsccl_codec_report_t report_of(fsccl_unit_t unit) {
   return made;
 }
 
-// A rank with its GPU. Ranks may be processes that were forked, so nothing of the driver is used
-// before.
-struct OnGpu {
-  explicit OnGpu(const Rank& self)
-      : gpu(self.rank % Gpu::count()),
-        pool(self.comm, gpu.ordinal()),
-        host(self.comm),
-        stream(gpu.stream()) {}
-  Gpu gpu;
-  DevicePoolScope pool;
-  PoolScope host;
-  CudaStream* stream;
-};
-
 // Runs a test on ranks with GPUs. Without nvcc the library has no kernels, and the test does
-// nothing.
+// nothing. Ranks may be processes that were forked, so nothing of the driver is used before.
 void run_on_gpus(int ranks, const std::function<void(Rank&, OnGpu&)>& test,
                  const RanksOptions& options = {}) {
   run_ranks(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs of FSDP2's parameters and gradients: their names, and the sum of what the
-codecs of several units have done."""
+"""Codecs of FSDP2's parameters and gradients: their names, and the sum of what the codecs of
+several units have done."""
 
 import torch
 

@@ -1,24 +1,11 @@
 #include "unit/device/codec_room.h"
 
-#include <map>
-#include <mutex>
-
-#include "base/immortal.h"
 #include "comm/device/collectives.h"
+#include "unit/shared_by_units.h"
 
 namespace fsccl {
-namespace {
 
-struct InUse {
-  std::mutex mutex;
-  std::map<std::pair<const DevicePool*, const Communicator*>, std::weak_ptr<CodecRoom>> of;
-};
-InUse& in_use() {
-  static Immortal<InUse> all;  // a unit may end after static objects are gone
-  return all.get();
-}
-
-}  // namespace
+using Shared = SharedByUnits<CodecRoom, DevicePool>;
 
 Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, bool zeros) {
   const cuda::OwnedStream& stream = pool.own_stream();
@@ -36,17 +23,13 @@ Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, b
 }
 
 std::shared_ptr<CodecRoom> CodecRoom::of(DevicePool& pool, Communicator& comm) {
-  const std::lock_guard lock(in_use().mutex);
-  std::weak_ptr<CodecRoom>& entry = in_use().of[{&pool, &comm}];
-  std::shared_ptr<CodecRoom> made = entry.lock();
-  if (!made) entry = made = std::shared_ptr<CodecRoom>(new CodecRoom(pool, comm));
-  return made;
+  return Shared::of(pool, comm,
+                    [&] { return std::shared_ptr<CodecRoom>(new CodecRoom(pool, comm)); });
 }
 
 CodecRoom::~CodecRoom() {
   (void)give_back();
-  const std::lock_guard lock(in_use().mutex);
-  std::erase_if(in_use().of, [](const auto& entry) { return entry.second.expired(); });
+  Shared::forget_ended();
 }
 
 // Returns false if streams may still use the memory, which then stays allocated.

@@ -1,31 +1,15 @@
 #include "unit/host/codec_staging.h"
 
-#include <map>
-#include <mutex>
-
-#include "base/immortal.h"
 #include "comm/communicator.h"
+#include "unit/shared_by_units.h"
 
 namespace fsccl {
-namespace {
 
-struct Known {
-  std::mutex mutex;
-  std::map<std::pair<const HostPool*, const Communicator*>, std::weak_ptr<CodecStaging>> of;
-};
-Known& known() {
-  static Immortal<Known> all;  // a unit may end after static objects are gone
-  return all.get();
-}
-
-}  // namespace
+using Shared = SharedByUnits<CodecStaging, HostPool>;
 
 std::shared_ptr<CodecStaging> CodecStaging::of(HostPool& pool, Communicator& lane) {
-  const std::lock_guard lock(known().mutex);
-  std::weak_ptr<CodecStaging>& entry = known().of[{&pool, &lane}];
-  std::shared_ptr<CodecStaging> made = entry.lock();
-  if (!made) entry = made = std::shared_ptr<CodecStaging>(new CodecStaging(pool, lane));
-  return made;
+  return Shared::of(pool, lane,
+                    [&] { return std::shared_ptr<CodecStaging>(new CodecStaging(pool, lane)); });
 }
 
 CodecStaging::CodecStaging(HostPool& pool, Communicator& lane) : pool_(pool) {
@@ -77,8 +61,7 @@ CodecStaging::~CodecStaging() {
   metrics_.reset();
   for (const Area& area : {sent_, received_})
     if (area.at) (void)pool_.free(area.at).ok();
-  const std::lock_guard lock(known().mutex);
-  std::erase_if(known().of, [](const auto& entry) { return entry.second.expired(); });
+  Shared::forget_ended();
 }
 
 Status CodecStaging::reserve(uint64_t send_bytes, uint64_t receive_bytes) {

@@ -25,15 +25,7 @@ static_assert(kind_of(kCodecInt8) == BlockKind::int8 && kind_of(kCodecFp8) == Bl
 constexpr BlockCodec kCodecs[] = {kCodecInt8, kCodecFp8, kCodecMxFp8};
 constexpr fsccl_dtype_t kTypes[] = {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32};
 
-class DeviceBlocks : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    std::string why;
-    machine_ = make_machine(GetParam(), &why);
-    if (!machine_) GTEST_SKIP() << why;
-  }
-  std::unique_ptr<Machine> machine_;
-};
+class DeviceBlocks : public OnMachine {};
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceBlocks, testing::Values("emulated", "driver"),
                          [](const auto& way) { return way.param; });
 

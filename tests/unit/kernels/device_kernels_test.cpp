@@ -14,15 +14,7 @@ namespace {
 using reference::kFloats;
 using Random = std::mt19937_64;
 
-class DeviceKernelsTest : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    std::string why;
-    machine_ = make_machine(GetParam(), &why);
-    if (!machine_) GTEST_SKIP() << why;
-  }
-  std::unique_ptr<Machine> machine_;
-};
+class DeviceKernelsTest : public OnMachine {};
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceKernelsTest, testing::Values("emulated", "driver"),
                          [](const auto& way) { return way.param; });
 

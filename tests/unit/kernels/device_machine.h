@@ -76,4 +76,15 @@ class Machine {
 // or the library has no kernels.
 std::unique_ptr<Machine> make_machine(const std::string& way, std::string* why);
 
+// Tests that run on both machines.
+class OnMachine : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    machine_ = make_machine(GetParam(), &why);
+    if (!machine_) GTEST_SKIP() << why;
+  }
+  std::unique_ptr<Machine> machine_;
+};
+
 }  // namespace fsccl::cuda
