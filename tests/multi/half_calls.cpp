@@ -1,6 +1,7 @@
 #include "multi/half_calls.h"
 
 #include <cstdio>
+#include <cstring>
 
 namespace fsccl::testing {
 
@@ -11,6 +12,16 @@ void must(bool good, const std::string& what) {
   std::printf("%s (last error: %d, %s)\n", what.c_str(), error.code, error.text);
   std::fflush(nullptr);
   _exit(1);
+}
+
+void must_do(fsccl_status_t status, const char* what) {
+  if (status >= 0) return;
+  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&error);
+  if (status == FSCCL_ERR_OUT_OF_MEMORY &&
+      std::strstr(error.text, "for what it exchanges with rank"))
+    _exit(kLinkBroken);
+  must(false, what);
 }
 
 fsccl_comm_t part_of(fsccl_comm_t world, int color) {

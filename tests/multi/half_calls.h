@@ -29,7 +29,12 @@ const NamedCalls& agreements();  // calls in which ranks agree in several steps
 
 // Ends the process with `what` and the last error unless `good`.
 void must(bool good, const std::string& what);
-inline void must_do(fsccl_status_t status, const char* what) { must(status >= 0, what); }
+// Ends the process with `what` and the last error if a call failed, in which no allocation fails.
+// The allocation that failed before may have been that of a link between hosts, which all
+// communicators of the job share. Such a link is broken for good. If the error of the call says so,
+// the exit code is kLinkBroken.
+constexpr int kLinkBroken = 77;
+void must_do(fsccl_status_t status, const char* what);
 fsccl_comm_t part_of(fsccl_comm_t world, int color);
 
 // The properties of a MadeUnit: whether it has replicas, and its codecs.
