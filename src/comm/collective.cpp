@@ -39,7 +39,7 @@ void set_plans(OperationSettings* settings, const Plan& plan, const Plan& fallba
 }
 
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
-    : engine_(engine), options_(options) {}
+    : engine_(engine), arenas_(*engine.options().arenas), options_(options) {}
 
 GroupShape Collectives::group_shape() const {
   return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select};
@@ -222,7 +222,7 @@ Status Collectives::bad_buffers(const CollectiveCall& call, const KeptCall& kept
 bool Collectives::common(uint32_t arena) {
   for (const auto& [id, answer] : common_)
     if (id == arena) return answer;
-  const bool answer = engine_.options().arenas->reaches(arena, engine_.options().members);
+  const bool answer = arenas_.reaches(arena, engine_.options().members);
   common_.emplace_back(arena, answer);
   return answer;
 }
@@ -230,7 +230,7 @@ bool Collectives::common(uint32_t arena) {
 Location Collectives::locate(const void* buffer, uint64_t bytes) {
   if (bytes == 0) return {};
   Location location;
-  if (engine_.options().arenas->locate(buffer, bytes, &location) && common(location.arena))
+  if (arenas_.locate(buffer, bytes, &location) && common(location.arena))
     return location;
   return {reinterpret_cast<uint64_t>(buffer), kPrivate};
 }
@@ -257,17 +257,20 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   auto* const output = static_cast<std::byte*>(call.output);
   const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output,
                                           kept.scratch.get()};
-  const auto location = [&](uint32_t i) {
+  std::array<Location, 2> locations;
+  for (uint32_t i = 0; i < kept.settings.publishes; i++) {
     const uint32_t buffer = kept.settings.published[i];
-    return locate(buffers[buffer], kept.plan.buffers[buffer].bytes);
-  };
+    locations[i] = locate(buffers[buffer], kept.plan.buffers[buffer].bytes);
+  }
   if ((kept.small || kept.small_fallback) && wait && !call.prepare && engine_.may_run_small()) {
     const bool foreseen = kept.settings.foresees && engine_.foresees_unreachable();
     if (foreseen ? kept.small_fallback : kept.small) {
-      SmallCall small{foreseen ? &kept.fallback : &kept.plan, &kept.settings, &kept.fingerprint,
-                      buffers};
-      if (kept.settings.publishes) small.asks = &kept.plan;
-      for (uint32_t i = 0; i < kept.settings.publishes; i++) small.published[i] = location(i);
+      const SmallCall small{foreseen ? &kept.fallback : &kept.plan,
+                            &kept.settings,
+                            &kept.fingerprint,
+                            buffers,
+                            kept.settings.publishes ? &kept.plan : nullptr,
+                            locations};
       Status status = engine_.run_small(small, state);
       engine_.tally().moved(kept.bytes_read, kept.bytes_written);
       return status;
@@ -286,7 +289,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
   }
   for (uint32_t i = 0; i < kept.settings.publishes; i++)
-    op->inline_bindings[kept.settings.published[i]].location = location(i);
+    op->inline_bindings[kept.settings.published[i]].location = locations[i];
   if (call.prepare) [[unlikely]]
     call.prepare(*op);
   engine_.tally().moved(kept.bytes_read, kept.bytes_written);

@@ -100,6 +100,7 @@ class Collectives {
   bool common(uint32_t arena);
 
   Engine& engine_;
+  const ArenaTable& arenas_;  // the engine's
   Hierarchy* hierarchy_ = nullptr;
   const CollectiveOptions options_;
   KeptCalls kept_calls_;

@@ -165,12 +165,14 @@ void Runner::signal(C& cursor, const Step& step) {
     copy_inline(line.payload, local(cursor, step.src), step.count);
   } else if (step.tick == 0 && cursor.asks) {
     Published published{};
-    for (uint32_t i = 0; i < cursor.how().publishes; i++) {
+    const OperationSettings& how = cursor.how();
+    for (uint32_t i = 0; i < how.publishes; i++) {
       const Location& location = cursor.location(i);
       published.set(i, location);
       // The peers decide by this location whether all ranks can touch the buffer, and this rank
       // must decide by the same.
-      if (location.arena == kPrivate) learn(cursor, rank_, i, location);
+      if (location.arena == kPrivate)
+        learn_place(cursor, how, rank_, i, location, &cursor.unreachable);
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
@@ -210,7 +212,8 @@ bool Runner::learn_place(const Cursor& cursor, const OperationSettings& how, int
   remote.address = location.address;
   if (can_read_ && options_.same_process[at])
     remote.mapped = reinterpret_cast<std::byte*>(location.address);
-  *unreachable |= out_of_reach(location, buffer, how);
+  // If the call may read private memory through the system, an input there is in reach.
+  *unreachable |= !one_process_ && !(how.reads && buffer.role == Role::input);
   return true;
 }
 

@@ -154,15 +154,10 @@ class Runner {
   bool enter_relayed(Operation& op, int peer, const fsccl_transport_line_t& line);
   template <class C>
   bool learn(C& cursor, int rank, uint32_t index, const Location& location);
+  // Takes over the location of a buffer of `rank`, and sets *unreachable if some rank cannot touch
+  // the buffer there. All ranks come to the same result. Returns false if this rank cannot find it.
   bool learn_place(const Cursor& cursor, const OperationSettings& how, int rank, uint32_t index,
                    const Location& location, bool* unreachable);
-  // Returns true if some rank cannot touch a buffer at that location. All ranks come to the same
-  // result. If the call may read private memory through the system, an input there is in reach.
-  bool out_of_reach(const Location& location, const Buffer& buffer,
-                    const OperationSettings& how) const {
-    return location.arena == kPrivate && !one_process_ &&
-           !(how.reads && buffer.role == Role::input);
-  }
 
   // These poll for the line of a peer.
   const fsccl_transport_line_t* look(SmallCursor& call, int peer, uint32_t tick) const;
