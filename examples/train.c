@@ -117,6 +117,7 @@ static void create_layer(trainer_t* trainer, size_t number, const train_options_
   gathers.custom = gathers.kind == FSCCL_CODEC_CUSTOM ? &kFloat12 : NULL;
   sums.kind = (fsccl_codec_kind_t)options->reduce_codec;
   sums.flags = options->reduce_flags;
+  sums.custom = sums.kind == FSCCL_CODEC_CUSTOM ? &kFloat12 : NULL;
   config.gather_codec = &gathers;
   config.reduce_codec = &sums;
   CHECK(fsccl_unit_create(&config, params, kParams, &layer->unit));

@@ -30,8 +30,8 @@ static const char kUsage[] =
     "  --seed N             1 to 1000: other parameters to begin with, another order of images\n"
     "  --reversed           sum over the images of a batch in the reverse order\n"
     "  --gather-codec KIND  of parameters between hosts: delta, int8, fp8, mxfp8, float12\n"
-    "  --reduce-codec KIND  of gradients between hosts: bf16, int8, int4; int8+, int4+: with "
-    "feedback\n"
+    "  --reduce-codec KIND  of gradients between hosts: bf16, int8, int4, float12; int8+,\n"
+    "                       int4+, float12+: with feedback\n"
     "  --codecs-everywhere  use them on one host, too (docs/codecs.md)\n";
 
 typedef struct codec_name {
@@ -43,12 +43,15 @@ static const codec_name_t kGathers[] = {
     {"delta", FSCCL_CODEC_DELTA, 0},    {"int8", FSCCL_CODEC_INT8, 0},
     {"fp8", FSCCL_CODEC_FP8, 0},        {"mxfp8", FSCCL_CODEC_MXFP8, 0},
     {"float12", FSCCL_CODEC_CUSTOM, 0}, {NULL, 0, 0}};
-static const codec_name_t kReductions[] = {{"bf16", FSCCL_CODEC_BF16, 0},
-                                           {"int8", FSCCL_CODEC_INT8, 0},
-                                           {"int4", FSCCL_CODEC_INT4, 0},
-                                           {"int8+", FSCCL_CODEC_INT8, FSCCL_CODEC_ERROR_FEEDBACK},
-                                           {"int4+", FSCCL_CODEC_INT4, FSCCL_CODEC_ERROR_FEEDBACK},
-                                           {NULL, 0, 0}};
+static const codec_name_t kReductions[] = {
+    {"bf16", FSCCL_CODEC_BF16, 0},
+    {"int8", FSCCL_CODEC_INT8, 0},
+    {"int4", FSCCL_CODEC_INT4, 0},
+    {"int8+", FSCCL_CODEC_INT8, FSCCL_CODEC_ERROR_FEEDBACK},
+    {"int4+", FSCCL_CODEC_INT4, FSCCL_CODEC_ERROR_FEEDBACK},
+    {"float12", FSCCL_CODEC_CUSTOM, 0},
+    {"float12+", FSCCL_CODEC_CUSTOM, FSCCL_CODEC_ERROR_FEEDBACK},
+    {NULL, 0, 0}};
 
 static const codec_name_t* codec(const codec_name_t* known, const char* option, const char* name) {
   for (; known->name != NULL; ++known)

@@ -61,7 +61,7 @@ typedef enum fsccl_codec_kind {
    * changes between steps before the reduction. Results never depend on measured times. */
   FSCCL_CODEC_BF16 = 5,
   FSCCL_CODEC_INT4 = 6,
-  /* For gathers: blocks as of FSCCL_CODEC_FP8, each encoded by the functions of `custom`. */
+  /* Each block by the functions of `custom`: gathers as FSCCL_CODEC_FP8, reductions as INT8. */
   FSCCL_CODEC_CUSTOM = 7
 } fsccl_codec_kind_t;
 /* The scope of a codec says what it codes. */
@@ -86,9 +86,9 @@ typedef enum fsccl_codec_scope {
   2u /* also where the link is so fast that coding takes longer than it saves */
 /* Flags of codecs of reductions. */
 #define FSCCL_CODEC_ERROR_FEEDBACK 8u
-/* A block codec of the program: its functions encode and decode one block of a gather. The library
- * chooses blocks, leaves out what is not finite, measures errors and sends checksums, as for
- * FSCCL_CODEC_FP8. docs/codecs.md has an example.
+/* A block codec of the program: its functions encode and decode one block of parameters or
+ * gradients. The library chooses blocks, leaves out those that are not finite or 0, measures errors
+ * and sends checksums. docs/codecs.md has an example.
  *
  * Determinism: the bytes depend on the elements alone, and the decoded elements on the bytes alone,
  * bit for bit on all ranks; else ranks compute with different parameters. Threads: several threads
@@ -105,11 +105,11 @@ typedef struct fsccl_block_codec {
   const char* name; /* 1 to 31 of a-z, 0-9, _ and -; no built-in codec's */
   void* context;    /* first argument of the functions below */
   /* The largest error of a block, as of FSCCL_CODEC_FP8, where all elements are finite and at most
-   * 2^100: above 0, at most 1. The library adds that of a wire_dtype of bf16 or fp16. */
+   * 2^100: above 0, at most 1. For gathers, that of a wire_dtype of bf16 or fp16 is added. */
   double bound;
   /* Bytes of an encoded block of `count` elements, 1 to the number of fsccl_codec_t.block: at least
-   * 1, and at most 4 * count + 64; for a whole block fewer than in wire_dtype. The last block of a
-   * piece of memory is shorter. fsccl_unit_create asks once for each count. */
+   * 1, and at most 4 * count + 64; for a whole block fewer than in wire_dtype or reduce_dtype. The
+   * last block of a piece of memory is shorter. fsccl_unit_create asks once for each count. */
   size_t (*bytes)(void* context, size_t count);
   /* Writes the bytes of a block to `out`, which is filled with zeros. `elements` and `out` do not
    * overlap, and are aligned to 64 bytes. */
@@ -130,9 +130,9 @@ typedef struct fsccl_codec {
   /* Elements of a block: a power of two of 32 .. 1024; 0: 128, of MXFP8 32. For DELTA and BF16:
    * 0. */
   uint32_t block;
-  /* For gathers by FP8, INT8, MXFP8 and CUSTOM: of so many blocks the sender decodes one and
-   * measures its error (fsccl_codec_report_t: max_error); 0: 256. With a max_relative_error it
-   * measures all blocks. */
+  /* For CUSTOM, and gathers by FP8, INT8 and MXFP8: of so many blocks the sender decodes one and
+   * measures its error (of gathers fsccl_codec_report_t: max_error); 0: 256. With a
+   * max_relative_error it measures all blocks. */
   uint32_t audit_every;
   /* The table of FSCCL_CODEC_CUSTOM; for other kinds NULL. */
   const fsccl_block_codec_t* custom;

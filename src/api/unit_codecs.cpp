@@ -45,8 +45,9 @@ Status check_blocks(const fsccl_codec_t& codec, const char* what, bool gathers) 
         FSCCL_ERR_INVALID_ARGUMENT, "{}: max_relative_error is {}: give {}", what,
         codec.max_relative_error,
         gathers ? "a part of the largest element of a block, 0 to 1" : "0 with a reduction");
-  if (gathers || !codec.audit_every) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: audit_every is of gathers: give 0", what);
+  if (gathers || codec.kind == FSCCL_CODEC_CUSTOM || !codec.audit_every) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "{}: audit_every is of gathers and of custom codecs: give 0", what);
 }
 
 // Checks what units in memory of a GPU can do.
@@ -71,12 +72,13 @@ Status check_on_gpu(const fsccl_codec_t& codec, bool of_gather) {
 Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& spec,
                   fsccl_codec_t* codec) {
   FSCCL_TRY(read_config(given, fsccl_codec_t FSCCL_CODEC_INIT, codec));
-  const bool gathers = (codec->kind >= FSCCL_CODEC_DELTA && codec->kind <= FSCCL_CODEC_MXFP8) ||
-                       codec->kind == FSCCL_CODEC_CUSTOM;
-  const bool reduces = codec->kind == FSCCL_CODEC_INT8 || codec->kind == FSCCL_CODEC_BF16 ||
-                       codec->kind == FSCCL_CODEC_INT4;
+  const bool custom = codec->kind == FSCCL_CODEC_CUSTOM;
+  const bool gathers =
+      custom || (codec->kind >= FSCCL_CODEC_DELTA && codec->kind <= FSCCL_CODEC_MXFP8);
+  const bool reduces = custom || codec->kind == FSCCL_CODEC_INT8 ||
+                       codec->kind == FSCCL_CODEC_BF16 || codec->kind == FSCCL_CODEC_INT4;
   const bool of_gather = std::strcmp(what, "gather_codec") == 0;
-  if (codec->custom && codec->kind != FSCCL_CODEC_CUSTOM)
+  if (codec->custom && !custom)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "{}: custom is the table of FSCCL_CODEC_CUSTOM: leave it NULL with kind {}", what,
                 static_cast<int>(codec->kind));
@@ -105,22 +107,24 @@ CodecSpec spec_of(const fsccl_codec_t& codec, bool gathers) {
   made.max_relative_error = codec.max_relative_error;
   made.audit_every = codec.audit_every;
   if (!made.block) made.block = codec.kind == FSCCL_CODEC_MXFP8 ? 32 : 128;
-  if (!made.audit_every && gathers) made.audit_every = 256;
+  if (!made.audit_every && (gathers || codec.kind == FSCCL_CODEC_CUSTOM)) made.audit_every = 256;
   return made;
 }
 
-// Copies the table of a custom codec, whose encoded blocks must be shorter than the plain ones.
-Status read_custom(const fsccl_block_codec_t* given, fsccl_dtype_t wire, CodecSpec* spec) {
-  auto made = CustomCodec::make(given, spec->block);
-  if (!made.ok()) return fail(made.status().code(), "gather_codec: {}", made.status().text());
+// Copies the table of a custom codec, whose encoded blocks must be shorter than the plain ones of
+// `dtype`. Does nothing for codecs of other kinds.
+Status read_custom(const fsccl_codec_t& codec, const char* what, fsccl_dtype_t dtype,
+                   CodecSpec* spec) {
+  if (codec.kind != FSCCL_CODEC_CUSTOM) return success();
+  auto made = CustomCodec::make(codec.custom, spec->block);
+  if (!made.ok()) return fail(made.status().code(), "{}: {}", what, made.status().text());
   spec->custom = made.take();
-  const size_t plain = spec->block * dtype_size(wire), coded = spec->custom->bytes(spec->block);
+  const size_t plain = spec->block * dtype_size(dtype), coded = spec->custom->bytes(spec->block);
   if (coded < plain) return success();
-  return fail(
-      FSCCL_ERR_INVALID_ARGUMENT,
-      "gather_codec: custom codec '{}' takes {} bytes for a block of {} elements, which are "
-      "{} bytes as {}: leave the codec out",
-      spec->custom->name(), coded, spec->block, plain, dtype_name(wire));
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "{}: custom codec '{}' takes {} bytes for a block of {} elements, which are {} bytes "
+              "as {}: leave the codec out",
+              what, spec->custom->name(), coded, spec->block, plain, dtype_name(dtype));
 }
 
 Status read_gather_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
@@ -137,9 +141,7 @@ Status read_gather_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
                 "leave the codec out",
                 dtype_name(config.wire_dtype));
   spec->gather_codec = spec_of(codec, true);
-  return codec.kind == FSCCL_CODEC_CUSTOM
-             ? read_custom(codec.custom, config.wire_dtype, &spec->gather_codec)
-             : success();
+  return read_custom(codec, kWhat, config.wire_dtype, &spec->gather_codec);
 }
 
 Status read_reduce_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
@@ -158,7 +160,7 @@ Status read_reduce_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "reduce_codec: a unit by_parameter has none in this release");
   spec->reduce_codec = spec_of(codec, false);
-  return success();
+  return read_custom(codec, kWhat, config.reduce_dtype, &spec->reduce_codec);
 }
 
 }  // namespace

@@ -284,27 +284,32 @@ struct Bfloat16 {
   }
 };
 
-// The functions of a program. The byte in the place of a scale says whether the block goes exactly.
-// The codec does not see an exact block, whose `inverse` is 0 and whose scale is NaN. After an
-// overrun the functions are not called again.
+// The functions of a program. The byte in the place of a scale says whether the block is coded,
+// holds zeros, or has no codes because it goes exactly or is not finite. The functions see only
+// coded blocks: for the others `inverse` is 0, and the scale is 0 or NaN. After an overrun the
+// functions are not called again.
 struct Custom {
   static constexpr bool kRotates = false;
   static constexpr size_t kBytes = 1;
   const CustomCodec& codec;
   Overrun& overrun;
 
-  static Scale scale(uint32_t) { return {1, 1}; }
-  static void put(uint8_t* to, float) { *to = 0; }
+  static Scale scale(uint32_t largest) { return largest ? Scale{1, 1} : Scale{}; }
+  static void put(uint8_t* to, float value) { *to = value == 0; }
   static void put_nan(uint8_t* to) { *to = 255; }
-  static float get(const uint8_t* from) { return *from ? float_of(kNan) : 1.0f; }
+  static float get(const uint8_t* from) {
+    return *from > 1 ? float_of(kNan) : static_cast<float>(1 - *from);
+  }
   size_t encode(const Elements& from, size_t count, float inverse, uint8_t* to) const {
-    if (inverse != 0 && !overrun) note(Overrun::By::encode, count, codec.encode(from.x, count, to));
+    if (inverse != 0 && !overrun)
+      note(Overrun::By::encode, count, codec.encode(from.x, count, to));
+    else
+      std::memset(to, 0, codec.bytes(count));
     return codec.bytes(count);
   }
   size_t decode(const uint8_t* from, size_t count, float scale, Elements& to) const {
-    std::memset(to.x, 0, padded(count) * sizeof(float));
-    if (scale == scale && !overrun)
-      note(Overrun::By::decode, count, codec.decode(from, count, to.x));
+    std::fill_n(to.x, padded(count), scale == scale ? 0 : scale);
+    if (scale == 1 && !overrun) note(Overrun::By::decode, count, codec.decode(from, count, to.x));
     return codec.bytes(count);
   }
   void note(Overrun::By by, size_t count, size_t beyond) const {

@@ -7,6 +7,7 @@
 #include "codec/block_kernels.h"
 #include "kernels/targets.h"
 // clang-format on
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -16,8 +17,7 @@ namespace fsccl {
 namespace HWY_NAMESPACE {
 
 // The largest |x - x'| divided by the largest |x|, where x' is the block as it is stored. It is
-// infinite if a custom codec turns an element into NaN, or does not decode a block of zeros to
-// zeros.
+// infinite if a custom codec turns an element into NaN.
 template <class T, class Kind>
 HWY_INLINE float error_of(const Kind& kind, const Elements& block, const uint8_t* codes,
                           size_t count, float scale, float largest) {
@@ -78,10 +78,12 @@ void encode_blocks_as(const Kind& kind, const T* from, size_t count, uint32_t bl
 }
 
 template <class T, class Kind>
-void encode_sums_as(const T* from, size_t count, uint32_t block, BlockEncoding& work) {
+void encode_sums_as(const Kind& kind, const T* from, size_t count, uint32_t block,
+                    BlockEncoding& work) {
   Elements x, rotated, back;
   uint8_t* codes = work.codes;
   uint8_t* scales = work.scales;
+  uint64_t until_audit = work.every ? work.phase % work.every : ~uint64_t{0};
   for (size_t at = 0; at < count; at += block, scales += Kind::kBytes) {
     const size_t now = count - at < block ? count - at : block;
     take(from + at, now, x);
@@ -103,7 +105,13 @@ void encode_sums_as(const T* from, size_t count, uint32_t block, BlockEncoding& 
     const bool nothing = !finite || largest < kLeastMagnitude;
     const Scale scale = Kind::scale(nothing ? 0 : largest);
     uint8_t* const own = codes;
-    codes += Kind::encode(*coded, now, scale.inverse, codes);
+    codes += kind.encode(*coded, now, scale.inverse, codes);
+    if constexpr (std::is_same_v<Kind, Custom>) {
+      if (!nothing && until_audit == 0 && !work.overrun)
+        work.worst = std::max(work.worst,
+                              error_of<float>(kind, x, own, now, scale.value, float_of(largest)));
+      until_audit = until_audit == 0 ? work.every - 1 : until_audit - 1;
+    }
     if (finite) {
       Kind::put(scales, scale.value);
     } else if (Kind::kBytes) {
@@ -111,7 +119,7 @@ void encode_sums_as(const T* from, size_t count, uint32_t block, BlockEncoding& 
       std::memset(own, 0, static_cast<size_t>(codes - own));
     }
     if (!feedback || !finite) continue;
-    decode_block(Kind(), own, now, scale.value, back);
+    decode_block(kind, own, now, scale.value, back);
     for (size_t i = 0; i < padded(now); i += kLane)
       hn::Store(hn::Sub(hn::Load(Floats(), x.x + i), hn::Load(Floats(), back.x + i)), Floats(),
                 x.x + i);
@@ -141,13 +149,14 @@ void decode_blocks_as(const Kind& kind, T* to, size_t count, uint32_t block, Blo
 }
 
 template <class Kind>
-void add_sums_as(float* sums, size_t count, uint32_t block, bool adds, BlockDecoding& work) {
+void add_sums_as(const Kind& kind, float* sums, size_t count, uint32_t block, bool adds,
+                 BlockDecoding& work) {
   Elements x, before;
   const uint8_t* codes = work.codes;
   const uint8_t* scales = work.scales;
   for (size_t at = 0; at < count; at += block, scales += Kind::kBytes) {
     const size_t now = count - at < block ? count - at : block;
-    codes += decode_block(Kind(), codes, now, Kind::get(scales), x);
+    codes += decode_block(kind, codes, now, Kind::get(scales), x);
     if (adds) {
       take(sums + at, now, before);
       for (size_t i = 0; i < padded(now); i += kLane)
@@ -201,24 +210,27 @@ void decode_here(void* to, fsccl_dtype_t dtype, size_t count, const BlockForm& f
 void encode_sums_here(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                       BlockEncoding& work) {
   with_type(from, dtype, [&](const auto* elements) {
-    using T = std::remove_cvref_t<decltype(*elements)>;
     if (form.kind == BlockKind::int8)
-      encode_sums_as<T, Int8>(elements, count, form.block, work);
+      encode_sums_as(Int8(), elements, count, form.block, work);
     else if (form.kind == BlockKind::int4)
-      encode_sums_as<T, Int4>(elements, count, form.block, work);
+      encode_sums_as(Int4(), elements, count, form.block, work);
+    else if (form.kind == BlockKind::bf16)
+      encode_sums_as(Bfloat16(), elements, count, form.block, work);
     else
-      encode_sums_as<T, Bfloat16>(elements, count, form.block, work);
+      encode_sums_as(Custom{*form.custom, work.overrun}, elements, count, form.block, work);
   });
 }
 
 void add_sums_here(float* sums, size_t count, const BlockForm& form, bool adds,
                    BlockDecoding& work) {
   if (form.kind == BlockKind::int8)
-    add_sums_as<Int8>(sums, count, form.block, adds, work);
+    add_sums_as(Int8(), sums, count, form.block, adds, work);
   else if (form.kind == BlockKind::int4)
-    add_sums_as<Int4>(sums, count, form.block, adds, work);
+    add_sums_as(Int4(), sums, count, form.block, adds, work);
+  else if (form.kind == BlockKind::bf16)
+    add_sums_as(Bfloat16(), sums, count, form.block, adds, work);
   else
-    add_sums_as<Bfloat16>(sums, count, form.block, adds, work);
+    add_sums_as(Custom{*form.custom, work.overrun}, sums, count, form.block, adds, work);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -104,18 +104,21 @@ size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dty
   return !work.overrun && work.exact == exact && work.exact_from == work.end ? bytes : 0;
 }
 
-void encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
-                 float* feedback, uint8_t* out) {
+SumsWritten encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
+                        float* feedback, uint8_t* out, const BlockAudit& audit) {
   BlockEncoding work;
   work.scales = out + sizeof(Header);
   work.codes = work.scales + form.blocks(count) * form.scale_bytes();
   work.feedback = feedback;
+  work.every = audit.every;
+  work.phase = audit.phase;
   encode_sum_kernel(from, dtype, count, form, work);
   close(out, form, form.chunk_bytes(count), 0);
+  return {work.worst > block_bound(form, FSCCL_FLOAT32) ? work.worst : 0, work.overrun};
 }
 
 size_t add_sums(const uint8_t* in, size_t size, float* sums, size_t count, const BlockForm& form,
-                bool adds) {
+                bool adds, Overrun* overrun) {
   uint32_t exact = 0;
   const size_t bytes = open(in, size, count, form, &exact);
   if (bytes != form.chunk_bytes(count) || exact) return 0;
@@ -123,7 +126,8 @@ size_t add_sums(const uint8_t* in, size_t size, float* sums, size_t count, const
   work.scales = in + sizeof(Header);
   work.codes = work.scales + form.blocks(count) * form.scale_bytes();
   add_sum_kernel(sums, count, form, adds, work);
-  return bytes;
+  if (overrun) *overrun = work.overrun;
+  return work.overrun ? 0 : bytes;
 }
 
 }  // namespace fsccl

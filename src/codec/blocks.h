@@ -10,7 +10,7 @@
 //           half, as q + 8, and element j + 16 in its high half
 //   bf16    bfloat16, without scales
 //   custom  what the functions of a program make of a block (custom.h); a byte in place of a scale
-//           says whether the block goes exactly
+//           says whether the block is coded, holds zeros, goes exactly or is not finite
 //
 // A chunk encodes up to kBlocksMost elements of one piece of memory. It holds a header, the scales,
 // the codes, and the elements of blocks that go exactly, one block behind the other. A block goes
@@ -107,15 +107,24 @@ BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
 size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
                      const BlockForm& form, Overrun* overrun = nullptr);
 
+// These fields tell what a custom codec did wrong with elements that are to be summed. There is no
+// chunk if one of them is set.
+struct SumsWritten {
+  float worst = 0;  // the largest error of the measured blocks if it is beyond the bound, else 0
+  Overrun overrun;
+};
+
 // Encodes elements that are to be summed, as encode_blocks() does, but no block goes exactly.
 // `feedback` may be null. Otherwise it holds, for each element, what encoding has lost in earlier
 // sums; the encoder adds that first and stores what it loses this time. A block that is not finite
-// leaves its feedback unchanged. Writes form.chunk_bytes(count) bytes to `out`.
-void encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
-                 float* feedback, uint8_t* out);
-// Adds a chunk to `sums`, or writes it there if `adds` is false. Returns form.chunk_bytes(count),
-// or 0 if the chunk is damaged; `sums` is then unchanged.
+// leaves its feedback unchanged. Writes form.chunk_bytes(count) bytes to `out`. The audit measures
+// blocks of a custom codec only, those that `every` and `phase` name.
+SumsWritten encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
+                        float* feedback, uint8_t* out, const BlockAudit& audit = {});
+// Adds a chunk to `sums`, or writes it there if `adds` is false. Returns form.chunk_bytes(count).
+// Returns 0 if the chunk is damaged; `sums` is then unchanged. Also returns 0 if a custom codec
+// wrote beyond its size; `overrun` is then set, and the contents of `sums` are unspecified.
 size_t add_sums(const uint8_t* in, size_t size, float* sums, size_t count, const BlockForm& form,
-                bool adds);
+                bool adds, Overrun* overrun = nullptr);
 
 }  // namespace fsccl

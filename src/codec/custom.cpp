@@ -8,6 +8,7 @@
 #include <limits>
 #include <mutex>
 
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "base/immortal.h"
 #include "codec/blocks.h"
@@ -142,6 +143,22 @@ size_t CustomCodec::decode(const uint8_t* in, size_t count, float* elements) con
   table_.decode(table_.context, room.input, count, output);
   std::memcpy(elements, output, count * sizeof(float));
   return room.overwritten();
+}
+
+std::string CustomCodec::text_of(const Overrun& overrun) const {
+  const bool encodes = overrun.by == Overrun::By::encode;
+  return fmt::format(
+      "has custom codec '{}' (version {}), whose {}() wrote {} bytes or more beyond the {} bytes "
+      "of a block of {} elements: correct the codec, or leave it out",
+      name_, version(), encodes ? "encode" : "decode", overrun.beyond,
+      encodes ? bytes(overrun.count) : overrun.count * sizeof(float), overrun.count);
+}
+
+std::string CustomCodec::text_of(float error, double limit, fsccl_dtype_t dtype) const {
+  return fmt::format(
+      "has custom codec '{}' (version {}), which states a bound of {}, {:.4g} with {}, and has an "
+      "error of {:.4g} in a block: correct its bound, or leave it out",
+      name_, version(), bound(), limit, dtype_name(dtype), error);
 }
 
 std::vector<CustomCodecInUse> custom_codecs_in_use() {

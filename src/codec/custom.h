@@ -46,6 +46,11 @@ class CustomCodec {
   size_t encode(const float* elements, size_t count, uint8_t* out) const;
   size_t decode(const uint8_t* in, size_t count, float* elements) const;
 
+  // Each returns what is wrong with the codec, to stand behind "rank N": it wrote beyond its size,
+  // or the error of a block of `dtype` is beyond `limit`, the bound with what `dtype` adds to it.
+  std::string text_of(const Overrun& overrun) const;
+  std::string text_of(float error, double limit, fsccl_dtype_t dtype) const;
+
  private:
   CustomCodec(const fsccl_block_codec_t& table, uint32_t block);
 

@@ -230,8 +230,7 @@ bool Collectives::common(uint32_t arena) {
 Location Collectives::locate(const void* buffer, uint64_t bytes) {
   if (bytes == 0) return {};
   Location location;
-  if (arenas_.locate(buffer, bytes, &location) && common(location.arena))
-    return location;
+  if (arenas_.locate(buffer, bytes, &location) && common(location.arena)) return location;
   return {reinterpret_cast<uint64_t>(buffer), kPrivate};
 }
 

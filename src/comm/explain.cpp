@@ -80,13 +80,14 @@ std::string text_of_codec(uint64_t bytes, const GroupShape& whole) {
                        : "the bytes that it saves take the link longer than coding");
 }
 
-// The same for the custom codecs of this process's units, of a gather of bf16 words. How long their
-// functions take is not known: `link_us` is the time of the coded bytes alone.
-std::string text_of_custom(uint64_t bytes, const char* comma, int hosts, double byte_ns) {
+// The same for the custom codecs of this process's units. How long their functions take is not
+// known: `link_us` is the time of the coded bytes alone.
+std::string text_of_custom(double bytes, double word_bytes, const char* comma, int hosts,
+                           double byte_ns) {
   std::string text;
   for (const CustomCodecInUse& one : custom_codecs_in_use()) {
-    const double plain = static_cast<double>(bytes) * (1 - 1.0 / hosts),
-                 coded = plain / 2 * (one.bytes + 1) / one.block;  // a byte for the library
+    const double plain = bytes * (1 - 1.0 / hosts),
+                 coded = plain / word_bytes * (one.bytes + 1) / one.block;  // 1: for the library
     text += fmt::format(R"({}{{"kind":"custom","name":"{}","version":{},"bound":{:.5f},)"
                         R"("bytes_plain":{:.0f},"bytes_coded":{:.0f},)"
                         R"("plain_us":{:.3f},"link_us":{:.3f}}})",
@@ -114,7 +115,9 @@ std::string text_of_blocks(OpCode op, uint64_t bytes, const GroupShape& whole) {
                         price.plain_ns / 1000, price.coded_ns / 1000, !price.declines());
     comma = ",";
   }
-  return text + (sums ? "" : text_of_custom(bytes, comma, whole.select.host_shape.hosts, byte_ns)) +
+  return text +
+         text_of_custom(static_cast<double>(bytes), word_bytes, comma,
+                        whole.select.host_shape.hosts, byte_ns) +
          "]";
 }
 

@@ -13,8 +13,6 @@
 namespace fsccl::testing {
 namespace {
 
-using Sums = std::vector<std::vector<float>>;
-
 void gathers_near(const CodecCase& c, fsccl_codec_kind_t kind, int ranks) {
   run_ranks(ranks,
             [&](Rank& self) {
@@ -299,70 +297,6 @@ TEST(BlockCodec, WhatItCannotDoIsRefused) {
 }
 
 // ---- reductions
-
-float gradient(uint64_t element, int rank, int step) {
-  return 1e-3f * (static_cast<float>(mix(element * 31 + static_cast<uint64_t>(rank),
-                                         50 + static_cast<uint64_t>(step)) %
-                                     2001) /
-                      1000.0f -
-                  1.0f);
-}
-
-double distance(const Sums& one, const Sums& other) {
-  double error = 0, size = 0;
-  for (size_t i = 0; i < one.size(); i++)
-    for (size_t k = 0; k < one[i].size(); k++) {
-      error += std::pow(static_cast<double>(one[i][k]) - static_cast<double>(other[i][k]), 2);
-      size += std::pow(static_cast<double>(one[i][k]), 2);
-    }
-  return size > 0 ? std::sqrt(error / size) : 0;
-}
-
-void sums_near(CodecCase c, int ranks, double most) {
-  run_ranks(
-      ranks,
-      [&](Rank& self) {
-        PoolScope pool(self.comm);
-        {
-          CodecCase without = c;
-          without.sums = FSCCL_CODEC_NONE, without.sums_flags = 0;
-          CodecUnit plain(without, self, pool.get(), FSCCL_CODEC_NONE),
-              coded(c, self, pool.get(), FSCCL_CODEC_NONE),
-              again(c, self, pool.get(), FSCCL_CODEC_NONE);
-          ASSERT_EQ(coded.status, FSCCL_OK);
-          Random random(static_cast<uint64_t>(self.rank));
-          for (int step = 0; step < 4; step++) {
-            const auto value = [&](uint64_t element) { return gradient(element, self.rank, step); };
-            fsccl_reduce_result_t result{};
-            const Sums exact = plain.reduced(value, nullptr), near = coded.reduced(value, &result);
-            dawdle(random);
-            EXPECT_TRUE(again.reduced(value, nullptr) == near)
-                << "the same gradients, at other times";
-            EXPECT_EQ(result.finite, 1);
-            EXPECT_LE(distance(exact, near), codes(c) ? most : 0) << step;
-          }
-          fsccl_reduce_result_t result{};
-          (void)coded.reduced(
-              [&](uint64_t element) { return element == 5 && self.rank == 0 ? NAN : 1.0f; },
-              &result);
-          std::vector<int32_t> finite(static_cast<size_t>(self.ranks));
-          const int32_t mine = result.finite;
-          ASSERT_OK(
-              fsccl_all_gather(&mine, finite.data(), 1, FSCCL_INT32, self.comm, nullptr, nullptr));
-          EXPECT_EQ(std::count(finite.begin(), finite.end(), 0), 1)
-              << "who has the gradient that is not finite";
-          const fsccl_codec_report_t report = coded.report();
-          if (codes(c) && report.reductions) {
-            EXPECT_EQ(report.reductions, 5u);
-            EXPECT_LT(static_cast<double>(report.reduce_sent_bytes),
-                      0.54 * static_cast<double>(report.reduce_plain_bytes));
-            EXPECT_GT(report.reduce_state_bytes, 0u);
-          }
-        }
-        EXPECT_EQ(pool.stats().local_live_bytes, 0u);
-      },
-      {.hosts = c.hosts});
-}
 
 TEST(CodedSum, Int8) { sums_near({.sums = FSCCL_CODEC_INT8}, 4, 0.01); }
 TEST(CodedSum, Bf16) { sums_near({.sums = FSCCL_CODEC_BF16}, 4, 0.004); }

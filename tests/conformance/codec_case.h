@@ -73,6 +73,7 @@ class CodecUnit {
     sums.kind = c.sums;
     sums.flags = c.sums_flags;
     sums.scope = c.scope;
+    if (c.sums == FSCCL_CODEC_CUSTOM) sums.custom = c.custom, sums.audit_every = c.audit_every;
     fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
     const bool coded = kind != FSCCL_CODEC_NONE || c.sums != FSCCL_CODEC_NONE;
     config.name = coded ? "coded" : "plain";
@@ -121,10 +122,9 @@ class CodecUnit {
     EXPECT_OK(fsccl_unit_reshard(unit_, nullptr));
     return all;
   }
-  // Writes value(element) in reduce_dtype as the gradients of the parameters that learn, sums them
-  // over the ranks, and returns this rank's sums.
+  // Writes value(element) in reduce_dtype as the gradients of the parameters that learn.
   template <class Value>
-  std::vector<std::vector<float>> reduced(const Value& value, fsccl_reduce_result_t* result) {
+  void set_grads(const Value& value) {
     for (size_t i = 0; i + 1 < size_; i++) {
       if (i == 1) continue;
       fsccl_view_t view;
@@ -137,6 +137,11 @@ class CodecUnit {
           static_cast<uint16_t*>(view.data)[k] = bfloat16_of(one);
       }
     }
+  }
+  // Sums such gradients over the ranks, and returns this rank's sums.
+  template <class Value>
+  std::vector<std::vector<float>> reduced(const Value& value, fsccl_reduce_result_t* result) {
+    set_grads(value);
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.result = result;
     EXPECT_OK(fsccl_unit_reduce_grads(unit_, &config, nullptr, nullptr));
@@ -233,6 +238,76 @@ inline void expect_near(const Words& exact, const Words& coded, fsccl_dtype_t dt
             << "parameter " << p << ", element " << i;
     }
   }
+}
+
+// ---- reductions
+
+using Sums = std::vector<std::vector<float>>;
+
+inline float gradient(uint64_t element, int rank, int step) {
+  return 1e-3f * (static_cast<float>(mix(element * 31 + static_cast<uint64_t>(rank),
+                                         50 + static_cast<uint64_t>(step)) %
+                                     2001) /
+                      1000.0f -
+                  1.0f);
+}
+
+inline double distance(const Sums& one, const Sums& other) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < one.size(); i++)
+    for (size_t k = 0; k < one[i].size(); k++) {
+      error += std::pow(static_cast<double>(one[i][k]) - static_cast<double>(other[i][k]), 2);
+      size += std::pow(static_cast<double>(one[i][k]), 2);
+    }
+  return size > 0 ? std::sqrt(error / size) : 0;
+}
+
+// Sums with the codec of the case and without it, and expects that they differ by at most `most`,
+// and that the codec sends at most `share` of the plain bytes.
+inline void sums_near(CodecCase c, int ranks, double most, double share = 0.54) {
+  run_ranks(
+      ranks,
+      [&](Rank& self) {
+        PoolScope pool(self.comm);
+        {
+          CodecCase without = c;
+          without.sums = FSCCL_CODEC_NONE, without.sums_flags = 0;
+          CodecUnit plain(without, self, pool.get(), FSCCL_CODEC_NONE),
+              coded(c, self, pool.get(), FSCCL_CODEC_NONE),
+              again(c, self, pool.get(), FSCCL_CODEC_NONE);
+          ASSERT_EQ(coded.status, FSCCL_OK);
+          Random random(static_cast<uint64_t>(self.rank));
+          for (int step = 0; step < 4; step++) {
+            const auto value = [&](uint64_t element) { return gradient(element, self.rank, step); };
+            fsccl_reduce_result_t result{};
+            const Sums exact = plain.reduced(value, nullptr), near = coded.reduced(value, &result);
+            dawdle(random);
+            EXPECT_TRUE(again.reduced(value, nullptr) == near)
+                << "the same gradients, at other times";
+            EXPECT_EQ(result.finite, 1);
+            EXPECT_LE(distance(exact, near), codes(c) ? most : 0) << step;
+          }
+          fsccl_reduce_result_t result{};
+          (void)coded.reduced(
+              [&](uint64_t element) { return element == 5 && self.rank == 0 ? NAN : 1.0f; },
+              &result);
+          std::vector<int32_t> finite(static_cast<size_t>(self.ranks));
+          const int32_t mine = result.finite;
+          ASSERT_OK(
+              fsccl_all_gather(&mine, finite.data(), 1, FSCCL_INT32, self.comm, nullptr, nullptr));
+          EXPECT_EQ(std::count(finite.begin(), finite.end(), 0), 1)
+              << "who has the gradient that is not finite";
+          const fsccl_codec_report_t report = coded.report();
+          if (codes(c) && report.reductions) {
+            EXPECT_EQ(report.reductions, 5u);
+            EXPECT_LT(static_cast<double>(report.reduce_sent_bytes),
+                      share * static_cast<double>(report.reduce_plain_bytes));
+            EXPECT_GT(report.reduce_state_bytes, 0u);
+          }
+        }
+        EXPECT_EQ(pool.stats().local_live_bytes, 0u);
+      },
+      {.hosts = c.hosts});
 }
 
 }  // namespace fsccl::testing

@@ -1,6 +1,7 @@
-// Tests units whose parameters cross between hosts with a codec of the program: a codec that does
-// what its table promises, codecs that do not, codecs that only some ranks have, and tables that
-// are refused. The tests need several hosts (TEST_HOSTS), because on one host a codec does nothing.
+// Tests units whose parameters or gradients cross between hosts with a codec of the program: a
+// codec that does what its table promises, codecs that do not, codecs that only some ranks have,
+// and tables that are refused. The tests need several hosts (TEST_HOSTS) where a codec does nothing
+// on one host.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -26,55 +27,57 @@ std::vector<std::vector<float>> shards_of(fsccl_unit_t unit) {
   return all;
 }
 
-std::string explained(fsccl_comm_t comm) {
+std::string explained(fsccl_comm_t comm, const char* operation) {
   std::vector<char> text(4096);
-  EXPECT_OK(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size()));
+  EXPECT_OK(fsccl_explain(comm, operation, 1 << 20, text.data(), text.size()));
   return text.data();
 }
 
 void gathers_near(CodecCase c, int ranks) {
   c.custom = &kFloat12;
   c.audit_every = 2;
-  run_ranks(
-      ranks,
-      [&](Rank& self) {
-        PoolScope pool(self.comm);
-        {
-          CodecUnit plain({.wire = c.wire}, self, pool.get(), FSCCL_CODEC_NONE),
-              coded(c, self, pool.get(), FSCCL_CODEC_CUSTOM);
-          ASSERT_EQ(plain.status, FSCCL_OK);
-          ASSERT_EQ(coded.status, FSCCL_OK);
-          for (int step = 0; step < 4; step++) {
-            for (CodecUnit* unit : {&plain, &coded})
-              unit->update([&](float value, uint64_t element) {
-                return step ? trained(value, element, step) : initial(element);
-              });
-            const Words exact = plain.gathered(), forward = coded.gathered();
-            ASSERT_TRUE(coded.gathered() == forward) << step;
-            expect_alike(forward, self);
-            expect_near(exact, forward, c.wire, hosts_given() ? kBound : 0);
-          }
-          const fsccl_codec_report_t report = coded.report();
-          EXPECT_STREQ(report.gather_codec, "float12");
-          EXPECT_EQ(report.reduce_codec, nullptr);
-          if (!hosts_given()) return;
-          EXPECT_NE(explained(self.comm).find(R"("kind":"custom","name":"float12","version":1)"),
-                    std::string::npos);
-          if (!report.gathers) return;
-          EXPECT_EQ(report.coded, report.gathers);
-          EXPECT_EQ(report.exact_blocks, 0u);
-          EXPECT_EQ(report.beyond_bound, 0u);
-          EXPECT_GT(report.audited_blocks, 0u);
-          EXPECT_GT(report.max_error, 0);
-          EXPECT_LE(report.max_error, report.bound);
-          EXPECT_LE(report.bound, kBound);
-          const double share =
-              static_cast<double>(report.sent_bytes) / static_cast<double>(report.plain_bytes);
-          EXPECT_LT(share, c.wire == FSCCL_FLOAT32 ? 0.39 : 0.78);
-        }
-        EXPECT_EQ(pool.stats().local_live_bytes, 0u);
-      },
-      {.hosts = c.hosts});
+  run_ranks(ranks,
+            [&](Rank& self) {
+              PoolScope pool(self.comm);
+              {
+                CodecUnit plain({.wire = c.wire}, self, pool.get(), FSCCL_CODEC_NONE),
+                    coded(c, self, pool.get(), FSCCL_CODEC_CUSTOM);
+                ASSERT_EQ(plain.status, FSCCL_OK);
+                ASSERT_EQ(coded.status, FSCCL_OK);
+                for (int step = 0; step < 4; step++) {
+                  for (CodecUnit* unit : {&plain, &coded})
+                    unit->update([&](float value, uint64_t element) {
+                      return step ? trained(value, element, step) : initial(element);
+                    });
+                  const Words exact = plain.gathered(), forward = coded.gathered();
+                  ASSERT_TRUE(coded.gathered() == forward) << step;
+                  expect_alike(forward, self);
+                  expect_near(exact, forward, c.wire, hosts_given() ? kBound : 0);
+                }
+                const fsccl_codec_report_t report = coded.report();
+                EXPECT_STREQ(report.gather_codec, "float12");
+                EXPECT_EQ(report.reduce_codec, nullptr);
+                if (!hosts_given()) return;
+                for (const char* operation : {"all_gather", "reduce_scatter"})
+                  EXPECT_NE(explained(self.comm, operation)
+                                .find(R"("kind":"custom","name":"float12","version":1)"),
+                            std::string::npos)
+                      << operation;
+                if (!report.gathers) return;
+                EXPECT_EQ(report.coded, report.gathers);
+                EXPECT_EQ(report.exact_blocks, 0u);
+                EXPECT_EQ(report.beyond_bound, 0u);
+                EXPECT_GT(report.audited_blocks, 0u);
+                EXPECT_GT(report.max_error, 0);
+                EXPECT_LE(report.max_error, report.bound);
+                EXPECT_LE(report.bound, kBound);
+                const double share = static_cast<double>(report.sent_bytes) /
+                                     static_cast<double>(report.plain_bytes);
+                EXPECT_LT(share, c.wire == FSCCL_FLOAT32 ? 0.39 : 0.78);
+              }
+              EXPECT_EQ(pool.stats().local_live_bytes, 0u);
+            },
+            {.hosts = c.hosts});
 }
 
 TEST(CustomCodec, GathersNear) { gathers_near({}, 4); }
@@ -169,6 +172,50 @@ TEST(CustomCodec, DecodingBeyondItsSizeIsNamedOnEveryRank) {
                1u << 30);
 }
 
+TEST(CustomCodec, SumsNear) {
+  CodecCase c{.sums = FSCCL_CODEC_CUSTOM, .custom = &kFloat12};
+  sums_near(c, 4, 0.03, 0.78);
+  c.sums_flags = FSCCL_CODEC_ERROR_FEEDBACK;
+  c.reduce = FSCCL_FLOAT32;
+  sums_near(c, 3, 0.04, 0.39);
+  c.scope = FSCCL_CODEC_EVERYWHERE;
+  c.block = 1024;
+  sums_near(c, 3, 0.04, 0.39);
+}
+
+// Runs a reduction in which one rank's codec does what `lies` sets; it fails as a gather does.
+template <class Lies>
+void expect_named_in_sums(const Lies& lies, const char* what, uint32_t audit_every = 0) {
+  run_ranks(3, [&](Rank& self) {
+    PoolScope pool(self.comm);
+    Liar liar;
+    if (self.rank == 1) lies(liar);
+    CodecUnit unit({.audit_every = audit_every,
+                    .sums = FSCCL_CODEC_CUSTOM,
+                    .custom = &liar.table,
+                    .scope = FSCCL_CODEC_EVERYWHERE},
+                   self, pool.get(), FSCCL_CODEC_NONE);
+    ASSERT_EQ(unit.status, FSCCL_OK);
+    unit.set_grads([&](uint64_t element) { return gradient(element, self.rank, 0); });
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr), FSCCL_ERR_PROTOCOL,
+                 "custom codec 'liar' (version 7)", "rank 1 has", what);
+  });
+}
+
+TEST(CustomCodec, SumsBeyondItsBoundAreNamedOnEveryRank) {
+  expect_named_in_sums(
+      [](Liar& liar) { liar.decodes_zeros = true; },
+      "states a bound of 0.0625, 0.06251 with float32, and has an error of 1 in a block");
+}
+TEST(CustomCodec, SumsEncodedBeyondItsSizeAreNamedOnEveryRank) {
+  expect_named_in_sums([](Liar& liar) { liar.encodes_beyond = true; },
+                       "encode() wrote 1 bytes or more beyond the 192 bytes");
+}
+TEST(CustomCodec, SumsDecodedBeyondItsSizeAreNamedOnEveryRank) {
+  expect_named_in_sums([](Liar& liar) { liar.decodes_beyond = true; },
+                       "decode() wrote 4 bytes or more beyond the", 1u << 30);
+}
+
 TEST(CustomCodec, OnSomeRanksOnlyIsNamedOnEveryRank) {
   run_ranks(3, [](Rank& self) {
     PoolScope pool(self.comm);
@@ -203,8 +250,7 @@ TEST(CustomCodec, WhatCannotBeIsRefused) {
     };
     expect_refused({}, FSCCL_CODEC_CUSTOM, "gather_codec: custom is NULL");
     expect_refused({.custom = &kFloat12}, FSCCL_CODEC_INT8, "leave it NULL with kind 3");
-    expect_refused({.sums = FSCCL_CODEC_CUSTOM}, FSCCL_CODEC_NONE,
-                   "reduce_codec: kind 7 is not of reductions");
+    expect_refused({.sums = FSCCL_CODEC_CUSTOM}, FSCCL_CODEC_NONE, "reduce_codec: custom is NULL");
     expect_refused({.wire = FSCCL_FLOAT64, .custom = &kFloat12}, FSCCL_CODEC_CUSTOM, "float64");
     expect_refused({.block = 48, .custom = &kFloat12}, FSCCL_CODEC_CUSTOM, "block is 48");
     fsccl_block_codec_t table = kFloat12;
@@ -215,6 +261,8 @@ TEST(CustomCodec, WhatCannotBeIsRefused) {
     table.bytes = [](void*, size_t count) { return 2 * count; };
     expect_refused({.custom = &table}, FSCCL_CODEC_CUSTOM,
                    "takes 256 bytes for a block of 128 elements, which are 256 bytes as bfloat16");
+    expect_refused({.sums = FSCCL_CODEC_CUSTOM, .custom = &table}, FSCCL_CODEC_NONE,
+                   "reduce_codec: custom codec 'float12' takes 256 bytes");
     fsccl_codec_t codec = FSCCL_CODEC_INIT;
     codec.kind = FSCCL_CODEC_CUSTOM;
     codec.custom = &kFloat12;

@@ -79,10 +79,12 @@ def check_codecs(program):
     plain = losses(program, '--ranks', '2', '--mixed')
     if losses(program, *few) != plain:
         sys.exit('codecs between hosts changed the losses on one host')
-    everywhere = losses(program, *few, '--codecs-everywhere')
-    print(f'codecs everywhere: {everywhere[-1]:.5f}, without: {plain[-1]:.5f}')
-    if everywhere == plain or abs(everywhere[-1] - plain[-1]) > 0.2 * plain[-1]:
-        sys.exit(f'codecs everywhere:\n{plain}\n{everywhere}')
+    custom = ('--gather-codec', 'float12', '--reduce-codec', 'float12+')
+    for codecs in (few, ('--ranks', '2', '--mixed', *custom)):
+        everywhere = losses(program, *codecs, '--codecs-everywhere')
+        print(f'codecs everywhere: {everywhere[-1]:.5f}, without: {plain[-1]:.5f}')
+        if everywhere == plain or abs(everywhere[-1] - plain[-1]) > 0.2 * plain[-1]:
+            sys.exit(f'{codecs} everywhere:\n{plain}\n{everywhere}')
 
 
 def check_gpu(program):

@@ -71,9 +71,9 @@ uint64_t BlockGather::encode_own() {
       sum.beyond += made.beyond;
       sum.largest = std::max(sum.largest, made.largest);
       if (made.overrun)
-        note_overrun(made.overrun);
+        broken_ = form_.custom->text_of(made.overrun);
       else if (made.beyond && form_.custom)
-        note_beyond_bound(range.dtype, made.worst);
+        broken_ = form_.custom->text_of(made.worst, block_bound(form_, range.dtype), range.dtype);
       if (!broken_.empty()) count_blocks(sum);
       if (!made.bytes || !broken_.empty()) return 0;
       written += made.bytes;
@@ -85,23 +85,6 @@ uint64_t BlockGather::encode_own() {
   }
   count_blocks(sum);
   return written;
-}
-
-void BlockGather::note_overrun(const Overrun& overrun) {
-  const bool encodes = overrun.by == Overrun::By::encode;
-  broken_ = fmt::format(
-      "has custom codec '{}' (version {}), whose {}() wrote {} bytes or more beyond the {} bytes "
-      "of a block of {} elements: correct the codec, or leave it out",
-      form_.custom->name(), form_.custom->version(), encodes ? "encode" : "decode", overrun.beyond,
-      encodes ? form_.custom->bytes(overrun.count) : overrun.count * sizeof(float), overrun.count);
-}
-
-void BlockGather::note_beyond_bound(fsccl_dtype_t dtype, float error) {
-  broken_ = fmt::format(
-      "has custom codec '{}' (version {}), which states a bound of {}, {:.4g} with {}, and has an "
-      "error of {:.4g} in a block: correct its bound, or leave it out",
-      form_.custom->name(), form_.custom->version(), form_.custom->bound(),
-      block_bound(form_, dtype), dtype_name(dtype), error);
 }
 
 Completion BlockGather::start(Operation& op, bool changed) {
@@ -150,7 +133,7 @@ bool BlockGather::decode_host(size_t host, const uint8_t* in, uint64_t size) {
       const size_t count = std::min<uint64_t>(left, kBlocksMost);
       Overrun overrun;
       const size_t read = decode_blocks(in, size, to, range.dtype, count, form_, &overrun);
-      if (overrun) note_overrun(overrun);
+      if (overrun) broken_ = form_.custom->text_of(overrun);
       if (!read) return false;
       in += read;
       size -= read;

@@ -33,8 +33,6 @@ class BlockGather final : public CodedGather {
   Completion move(Operation& op);
   Completion decode(Operation& op);
   bool decode_host(size_t host, const uint8_t* in, uint64_t size);
-  void note_beyond_bound(fsccl_dtype_t dtype, float error);
-  void note_overrun(const Overrun& overrun);
   // fixed_bytes() returns the coded bytes of a host's words if none are sent exactly. exact_bytes()
   // returns the most bytes of words that are sent exactly.
   uint64_t fixed_bytes(size_t host) const;

@@ -20,7 +20,8 @@ CodedSum::CodedSum(HostPool& pool, Communicator& among, const LaneExchange& exch
                    const CodecSpec& spec, fsccl_dtype_t grad_dtype)
     : LaneOperation(among, "sum with a codec"),
       pool_(pool),
-      form_(spec.form()),
+      spec_(spec),
+      form_(spec_.form()),
       partial_sums_(exchange.kind() == LaneExchange::Kind::partial_sums),
       feeds_back_(spec.flags & FSCCL_CODEC_ERROR_FEEDBACK),
       grad_dtype_(grad_dtype),
@@ -114,16 +115,10 @@ Completion CodedSum::encode(Operation& op) {
   for (size_t holder = 0; holder < ranks(); holder++)
     for (const LaneExchange::Range& range : ranges_) {
       if (range.holder != holder || holder == self_) continue;
-      const size_t size = dtype_size(range.dtype);
-      const std::byte* from = slots_[range.slot] + range.offset;
-      for (uint64_t left = range.bytes / size; left;) {
-        const size_t count = std::min<uint64_t>(left, kBlocksMost);
-        encode_sums(from, range.dtype, count, form_, feedback, out);
-        out += form_.chunk_bytes(count);
-        from += count * size;
-        if (feedback) feedback += count;
-        left -= count;
-      }
+      const uint64_t written = encode_range(range, out, feedback);
+      if (!broken_.empty()) return fail(op, self_, broken_);
+      out += written;
+      if (feedback) feedback += range.bytes / dtype_size(range.dtype);
     }
   op.inline_bindings[0] = {reinterpret_cast<std::byte*>(staging_->sent()), nullptr, 0, {}};
   op.inline_bindings[1] = {reinterpret_cast<std::byte*>(staging_->received()), nullptr, 0, {}};
@@ -131,6 +126,29 @@ Completion CodedSum::encode(Operation& op) {
   op.plan = &plan_;
   op.complete = [](Operation& moved) { return of(moved).sum(moved); };
   return Completion::again;
+}
+
+uint64_t CodedSum::encode_range(const LaneExchange::Range& range, uint8_t* out, float* feedback) {
+  const size_t size = dtype_size(range.dtype);
+  const std::byte* from = slots_[range.slot] + range.offset;
+  uint64_t written = 0;
+  for (uint64_t left = range.bytes / size; left;) {
+    const size_t count = std::min<uint64_t>(left, kBlocksMost);
+    const BlockAudit audit{.every = spec_.audit_every, .phase = phase_};
+    const SumsWritten made =
+        encode_sums(from, range.dtype, count, form_, feedback, out + written, audit);
+    if (made.overrun)
+      broken_ = form_.custom->text_of(made.overrun);
+    else if (made.worst > 0)
+      broken_ = form_.custom->text_of(made.worst, block_bound(form_, FSCCL_FLOAT32), FSCCL_FLOAT32);
+    if (!broken_.empty()) return 0;
+    written += form_.chunk_bytes(count);
+    phase_ += form_.blocks(count);
+    from += count * size;
+    if (feedback) feedback += count;
+    left -= count;
+  }
+  return written;
 }
 
 Completion CodedSum::sum(Operation& op) {
@@ -152,14 +170,18 @@ Completion CodedSum::sum(Operation& op) {
   return Completion::over;
 }
 
-// Sums up a chunk of all ranks. Returns false if the blocks of a rank are damaged.
+// Sums up a chunk of all ranks.
 bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at,
                          size_t count) {
   const size_t size = dtype_size(range.dtype), bytes = form_.chunk_bytes(count);
   for (size_t q = 0; q < ranks(); q++) {
     if (q != self_) {
-      if (!add_sums(received_[q], bytes, sums_.data(), count, form_, q > 0)) {
-        fail(op, q, "brought blocks that are damaged");
+      Overrun overrun;
+      if (!add_sums(received_[q], bytes, sums_.data(), count, form_, q > 0, &overrun)) {
+        if (overrun)
+          fail(op, self_, form_.custom->text_of(overrun));
+        else
+          fail(op, q, "brought blocks that are damaged");
         return false;
       }
       received_[q] += bytes;

@@ -6,6 +6,9 @@
 //
 // With feedback a rank keeps, in the pool, the error of each element that it sent, and adds it to
 // the element the next time. The errors take 4 bytes for each element that the rank sends.
+//
+// A custom codec that writes beyond its size, or whose block is beyond its stated bound, fails the
+// sum on all ranks.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -40,14 +43,18 @@ class CodedSum final : public LaneOperation {
            fsccl_dtype_t grad_dtype);
   static CodedSum& of(Operation& op) { return static_cast<CodedSum&>(owner_of(op)); }
   Completion encode(Operation& op);
+  // Returns the bytes written, or 0 if the custom codec did something wrong; broken_ says what.
+  uint64_t encode_range(const LaneExchange::Range& range, uint8_t* out, float* feedback);
   Completion sum(Operation& op);
   void plan_exchange();
+  // Returns false if the operation has failed.
   bool sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at, size_t count);
   void finish(const LaneExchange::Range& range, uint64_t at, size_t count);
   size_t ranks() const { return static_cast<size_t>(lane_.size()); }
   uint64_t coded_bytes(size_t holder) const;
 
   HostPool& pool_;
+  const CodecSpec spec_;
   const BlockForm form_;
   const bool partial_sums_, feeds_back_;
   const fsccl_dtype_t grad_dtype_;
@@ -62,6 +69,8 @@ class CodedSum final : public LaneOperation {
   std::vector<std::byte*> slots_, sharded_grads_;
   OperationSettings finishes_;
   std::vector<const uint8_t*> received_;  // by rank: the next chunk to add
+  uint64_t phase_ = 0;  // number of blocks so far; it chooses those of a custom codec to measure
+  std::string broken_;  // how the custom codec broke its word; empty: it has not
 
   std::atomic<uint64_t> runs_{0};
 };
