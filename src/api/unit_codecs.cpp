@@ -156,9 +156,6 @@ Status read_reduce_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
                 "reduce_codec: gradients are float16, bfloat16 or float32, not of reduce_dtype {} "
                 "and grad_dtype {}: leave the codec out",
                 dtype_name(config.reduce_dtype), dtype_name(config.grad_dtype));
-  if (config.by_parameter)
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "reduce_codec: a unit by_parameter has none in this release");
   spec->reduce_codec = spec_of(codec, false);
   return read_custom(codec, kWhat, config.reduce_dtype, &spec->reduce_codec);
 }

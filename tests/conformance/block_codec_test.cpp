@@ -290,9 +290,6 @@ TEST(BlockCodec, WhatItCannotDoIsRefused) {
                    "flags 0x1");
     expect_refused({.sums = wild<fsccl_codec_kind_t>(77)}, FSCCL_CODEC_NONE, "reduce_codec",
                    "kind 77");
-    CodecUnit parameters({.by_parameter = true, .sums = FSCCL_CODEC_INT8}, self, pool.get(),
-                         FSCCL_CODEC_NONE);
-    EXPECT_ERROR(parameters.status, FSCCL_ERR_NOT_AVAILABLE, "reduce_codec", "by_parameter");
   });
 }
 
@@ -320,6 +317,36 @@ TEST(CodedSum, Everywhere) {
              .scope = FSCCL_CODEC_EVERYWHERE},
             4, 0.3);
 }
+TEST(CodedSum, ByParameter) {
+  sums_near({.by_parameter = true, .sums = FSCCL_CODEC_INT8}, 4, 0.01);
+  sums_near({.by_parameter = true,
+             .sums = FSCCL_CODEC_INT4,
+             .sums_flags = FSCCL_CODEC_ERROR_FEEDBACK,
+             .reduce = FSCCL_FLOAT32,
+             .scope = FSCCL_CODEC_EVERYWHERE},
+            3, 0.3);
+}
+
+// A gradient has the same sums, and the same rounding errors for the next reduction, whether it is
+// reduced alone or with others.
+TEST(CodedSum, ByParameterEachGradientStandsAlone) {
+  run_ranks(4, [](Rank& self) {
+    PoolScope pool(self.comm);
+    const CodecCase c{.by_parameter = true,
+                      .sums = FSCCL_CODEC_INT4,
+                      .sums_flags = FSCCL_CODEC_ERROR_FEEDBACK,
+                      .scope = FSCCL_CODEC_EVERYWHERE};
+    CodecUnit together(c, self, pool.get(), FSCCL_CODEC_NONE),
+        alone(c, self, pool.get(), FSCCL_CODEC_NONE);
+    ASSERT_EQ(alone.status, FSCCL_OK);
+    for (int step = 0; step < 4; step++) {
+      const auto value = [&](uint64_t element) { return gradient(element, self.rank, step); };
+      const Sums expected = together.reduced(value, nullptr);
+      EXPECT_TRUE(alone.reduced_one_by_one(value) == expected) << step;
+    }
+  });
+}
+
 TEST(CodedSum, HostsOfAnyShape) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 1}, {1, 0, 1, 0}, {0, 0, 0, 1, 1}})

@@ -145,6 +145,21 @@ class CodecUnit {
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.result = result;
     EXPECT_OK(fsccl_unit_reduce_grads(unit_, &config, nullptr, nullptr));
+    return sharded_grads();
+  }
+  // Does the same, parameter by parameter in the reverse order, for a unit by parameter.
+  template <class Value>
+  std::vector<std::vector<float>> reduced_one_by_one(const Value& value) {
+    set_grads(value);
+    for (const size_t i : {size_t{3}, size_t{2}, size_t{0}}) {
+      fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+      config.first = i;
+      config.count = 1;
+      EXPECT_OK(fsccl_unit_reduce_grads(unit_, &config, nullptr, nullptr));
+    }
+    return sharded_grads();
+  }
+  std::vector<std::vector<float>> sharded_grads() const {
     std::vector<std::vector<float>> sums(size_);
     for (size_t i = 0; i + 1 < size_; i++) {
       if (i == 1) continue;
@@ -299,7 +314,7 @@ inline void sums_near(CodecCase c, int ranks, double most, double share = 0.54) 
               << "who has the gradient that is not finite";
           const fsccl_codec_report_t report = coded.report();
           if (codes(c) && report.reductions) {
-            EXPECT_EQ(report.reductions, 5u);
+            EXPECT_EQ(report.reductions % 5, 0u) << "by parameter there are several in a step";
             EXPECT_LT(static_cast<double>(report.reduce_sent_bytes),
                       share * static_cast<double>(report.reduce_plain_bytes));
             EXPECT_GT(report.reduce_state_bytes, 0u);

@@ -31,6 +31,7 @@ class CodecStaging {
   uint64_t bytes() const { return sent_.bytes + received_.bytes; }
   LinkCosts link;  // costs of the links of the thread that drives the lane
   DeltaCopies::Workspace work;
+  std::vector<float> sums, mine;  // elements of a chunk of a reduction, if the lane has any
 
   // Counts of this rank over all gathers and sums of the lane, for fsccl_metrics. One thread at a
   // time adds to them.

@@ -26,9 +26,10 @@ CodedSum::CodedSum(HostPool& pool, Communicator& among, const LaneExchange& exch
       feeds_back_(spec.flags & FSCCL_CODEC_ERROR_FEEDBACK),
       grad_dtype_(grad_dtype),
       ranges_(exchange.ranges()),
-      staging_(CodecStaging::of(pool, among)),
-      sums_(kBlocksMost),
-      own_(kBlocksMost) {}
+      staging_(CodecStaging::of(pool, among)) {
+  staging_->sums.resize(kBlocksMost);
+  staging_->mine.resize(kBlocksMost);
+}
 
 Result<std::unique_ptr<CodedSum>> CodedSum::create(HostPool& pool, Communicator& among,
                                                    const LaneExchange& exchange,
@@ -174,10 +175,11 @@ Completion CodedSum::sum(Operation& op) {
 bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at,
                          size_t count) {
   const size_t size = dtype_size(range.dtype), bytes = form_.chunk_bytes(count);
+  float *const sums = staging_->sums.data(), *const own = staging_->mine.data();
   for (size_t q = 0; q < ranks(); q++) {
     if (q != self_) {
       Overrun overrun;
-      if (!add_sums(received_[q], bytes, sums_.data(), count, form_, q > 0, &overrun)) {
+      if (!add_sums(received_[q], bytes, sums, count, form_, q > 0, &overrun)) {
         if (overrun)
           fail(op, self_, form_.custom->text_of(overrun));
         else
@@ -188,20 +190,20 @@ bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64
       continue;
     }
     const std::byte* const from = slots_[range.slot] + range.offset + at * size;
-    cast(q > 0 ? own_.data() : sums_.data(), FSCCL_FLOAT32, from, range.dtype, count,
-         Stores::cached);
-    for (size_t i = 0; q > 0 && i < count; i++) sums_[i] += own_[i];
+    cast(q > 0 ? own : sums, FSCCL_FLOAT32, from, range.dtype, count, Stores::cached);
+    for (size_t i = 0; q > 0 && i < count; i++) sums[i] += own[i];
   }
   return true;
 }
 
 void CodedSum::finish(const LaneExchange::Range& range, uint64_t at, size_t count) {
+  const float* const sums = staging_->sums.data();
   if (partial_sums_) {
-    std::memcpy(slots_[range.slot] + range.offset + at * sizeof(float), sums_.data(),
+    std::memcpy(slots_[range.slot] + range.offset + at * sizeof(float), sums,
                 count * sizeof(float));
     return;
   }
-  const void* source = sums_.data();
+  const void* source = sums;
   Reduce last{};
   last.sources = &source;
   last.n = 1;
@@ -216,10 +218,11 @@ void CodedSum::finish(const LaneExchange::Range& range, uint64_t at, size_t coun
 }
 
 void CodedSum::report(fsccl_codec_report_t* report) const {
-  report->reductions = runs_;
-  report->reduce_plain_bytes = runs_ * plain_bytes_;
-  report->reduce_sent_bytes = runs_ * sent_bytes_;
-  report->reduce_state_bytes = state_bytes_ + staging_->bytes();
+  report->reductions += runs_;
+  report->reduce_plain_bytes += runs_ * plain_bytes_;
+  report->reduce_sent_bytes += runs_ * sent_bytes_;
+  // All sums of a unit have the same staging, which counts once.
+  report->reduce_state_bytes += state_bytes_ + (report->reduce_state_bytes ? 0 : staging_->bytes());
 }
 
 }  // namespace fsccl

@@ -1,8 +1,9 @@
-// The sum between hosts with a codec. As one operation, it sends those elements coded
-// (codec/blocks.h) that LaneExchange would send as they are. Each rank encodes its elements for
-// each other rank, and the ranks exchange the blocks. Then each rank adds up the elements that it
-// gets and its own elements, which are not coded, in the order of the ranks and in fp32. Sizes
-// follow from the unit, the order of additions is always the same, and nothing depends on times.
+// The sum between hosts with a codec, of all gradients of a unit or of one gradient. As one
+// operation, it sends those elements coded (codec/blocks.h) that LaneExchange would send as they
+// are. Each rank encodes its elements for each other rank, and the ranks exchange the blocks. Then
+// each rank adds up the elements that it gets and its own elements, which are not coded, in the
+// order of the ranks and in fp32. Sizes follow from the unit, the order of additions is always the
+// same, and nothing depends on times.
 //
 // With feedback a rank keeps, in the pool, the error of each element that it sent, and adds it to
 // the element the next time. The errors take 4 bytes for each element that the rank sends.
@@ -36,7 +37,7 @@ class CodedSum final : public LaneOperation {
   Status run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
              const OperationSettings& finishes, const Fingerprint& called, Chain* chain);
 
-  void report(fsccl_codec_report_t* report) const;  // writes the fields of reductions; any thread
+  void report(fsccl_codec_report_t* report) const;  // adds to the fields of reductions; any thread
 
  private:
   CodedSum(HostPool& pool, Communicator& among, const LaneExchange& exchange, const CodecSpec& spec,
@@ -61,7 +62,6 @@ class CodedSum final : public LaneOperation {
   const std::vector<LaneExchange::Range> ranges_;
   std::shared_ptr<CodecStaging> staging_;
   float* feedback_ = nullptr;
-  std::vector<float> sums_, own_;  // elements of a chunk
   Plan plan_;
   uint64_t plain_bytes_ = 0, sent_bytes_ = 0, state_bytes_ = 0;  // sizes for one sum
 

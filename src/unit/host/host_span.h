@@ -20,8 +20,9 @@ struct HostSpan {
   LaneExchange parameters;
   // Gathers the parameters if the unit has a codec for them and this rank has a lane.
   std::unique_ptr<CodedGather> coded;
-  std::unique_ptr<CodedSum> coded_sum;  // sums all gradients if the unit has a codec for them
-  Communicator* sums_among = nullptr;   // a lane or all ranks; null if this rank exchanges no sums
+  // By gradient slot: sums its gradients if the unit has a codec for them. Null: there are none.
+  std::vector<std::unique_ptr<CodedSum>> coded_sums;
+  Communicator* sums_among = nullptr;  // a lane or all ranks; null if this rank exchanges no sums
   // The plans of the last stage of an unshard. host_barrier: slots are shared, so the ranks of the
   // host only wait for each other. pull: slots are private, so the ranks pull from each other.
   PlannedUnit host_barrier, pull;

@@ -145,11 +145,15 @@ Status HostUnit::place_shards() {
 
 Status HostUnit::place_codecs() {
   if (pool().dry_run()) return success();
-  const LaneExchange& sums = reductions_.front().between_hosts;
-  if (spec_.reduce_codec.kind != FSCCL_CODEC_NONE && span_->sums_among && !sums.empty()) {
-    FSCCL_ASSIGN(span_->coded_sum,
-                 CodedSum::create(pool(), *span_->sums_among, sums, spec_.reduce_codec,
-                                  spec_.grad_dtype, spec_.name));
+  if (spec_.reduce_codec.kind != FSCCL_CODEC_NONE && span_->sums_among) {
+    span_->coded_sums.resize(grads_.size());
+    for (size_t k = 0; k < grads_.size(); k++) {
+      const GradReduction* const alone = spec_.by_parameter ? alone_[k] : &reductions_.front();
+      if (!alone || alone->between_hosts.empty()) continue;
+      FSCCL_ASSIGN(span_->coded_sums[k],
+                   CodedSum::create(pool(), *span_->sums_among, alone->between_hosts,
+                                    spec_.reduce_codec, spec_.grad_dtype, spec_.name));
+    }
   }
   Communicator* const lane = span_->hosts->lane();
   if (spec_.gather_codec.kind == FSCCL_CODEC_NONE || !lane || span_->parameters.empty())

@@ -208,7 +208,9 @@ Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
     return Unit::codec_report(report);
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
   if (span_ && span_->coded) span_->coded->report(report);
-  if (span_ && span_->coded_sum) span_->coded_sum->report(report);
+  if (span_)
+    for (const std::unique_ptr<CodedSum>& sum : span_->coded_sums)
+      if (sum) sum->report(report);
   report->gather_codec = spec_.gather_codec.name();
   report->reduce_codec = spec_.reduce_codec.name();
   return success();
@@ -222,11 +224,14 @@ Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSett
   if (by_hosts)
     FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), {}, fingerprint, chain));
   Communicator* const among = span_->sums_among;
-  if (among && span_->coded_sum)
-    FSCCL_TRY(span_->coded_sum->run(grads_, sharded_grads_.places, finishes, fingerprint, chain));
-  else if (among)
+  if (!span_->coded_sums.empty()) {
+    for (const size_t k : reduction.slots)
+      if (CodedSum* const sum = span_->coded_sums[k].get())
+        FSCCL_TRY(sum->run(grads_, sharded_grads_.places, finishes, fingerprint, chain));
+  } else if (among) {
     FSCCL_TRY(exchange(reduction.between_hosts, *among, grads_,
                        by_hosts ? OperationSettings{} : finishes, fingerprint, chain));
+  }
   if (!span_->has_laneless_ranks) return success();
   fingerprint.flags |= 4;
   return on_host(span_->host_barrier, reduction.bindings.data(), {}, fingerprint, chain);
