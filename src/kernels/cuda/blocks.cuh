@@ -32,14 +32,14 @@ struct ChunkPlaces {
 };
 
 template <class Codes>
-__device__ __forceinline__ ChunkPlaces places_of(const Chunk& chunk, unsigned block,
+__device__ __forceinline__ ChunkPlaces places_of(unsigned count, unsigned block, uint32_t element,
                                                  uint64_t begin) {
   ChunkPlaces made;
-  made.count = chunk.count;
+  made.count = count;
   made.block = block;
-  made.blocks = (chunk.count + block - 1) / block;
-  made.element = element_bytes(chunk.element);
-  made.code_bytes = (chunk.count + 15) / 16 * 16;
+  made.blocks = (count + block - 1) / block;
+  made.element = element_bytes(element);
+  made.code_bytes = Codes::code_bytes(count);
   made.begin = at<unsigned char>(begin);
   made.scales = made.begin + kChunkHeader;
   made.codes = made.scales + made.blocks * Codes::kBytes;
@@ -62,6 +62,21 @@ __device__ __forceinline__ uint32_t header_word(const ChunkPlaces& chunk, unsign
 __device__ __forceinline__ void put_word(unsigned char* to, uint32_t word) {
   FSCCL_UNROLL
   for (int k = 0; k < 4; k++) to[k] = static_cast<unsigned char>(word >> (8 * k));
+}
+
+// Writes the header of a chunk, and its checksum. `form` is the codec, and the block above it.
+__device__ __forceinline__ void close_chunk(CrcShared& shared, uint32_t form,
+                                            const ChunkPlaces& chunk, unsigned exact_bytes,
+                                            unsigned exact_blocks) {
+  const unsigned bytes = chunk.fixed_bytes + exact_bytes;
+  if (threadIdx.x == 0) {
+    put_word(chunk.begin + 4, form);
+    put_word(chunk.begin + 8, bytes - kChunkHeader);
+    put_word(chunk.begin + 12, exact_blocks);
+  }
+  __syncthreads();
+  const unsigned sum = crc_of_block(shared, chunk.begin + 4, bytes - 4);
+  if (threadIdx.x == 0) put_word(chunk.begin, sum);
 }
 
 // Calls act(T()) with the type of a chunk's elements.

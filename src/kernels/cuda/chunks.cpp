@@ -8,8 +8,16 @@ namespace {
 
 uint64_t chunk_bytes(const BlockCoding& coding, uint64_t count) {
   const uint64_t blocks = (count + coding.block - 1) / coding.block;
-  const uint64_t scale = coding.codec == kCodecMxFp8 ? 1 : sizeof(float);
-  return kChunkHeader + blocks * scale + (count + 15) / 16 * 16;
+  switch (coding.codec) {
+    case kCodecMxFp8:
+      return kChunkHeader + blocks + (count + 15) / 16 * 16;
+    case kCodecInt4:
+      return kChunkHeader + blocks * sizeof(float) + (count + 31) / 32 * 16;
+    case kCodecBf16:
+      return kChunkHeader + (count + 15) / 16 * 32;
+    default:
+      return kChunkHeader + blocks * sizeof(float) + (count + 15) / 16 * 16;
+  }
 }
 
 uint32_t element_of(fsccl_dtype_t dtype) {
@@ -20,6 +28,13 @@ template <class Act>
 void for_each_chunk(const BlockRange& range, const Act& act) {
   for (uint64_t at = 0; at < range.count; at += kChunkMost)
     act(at, static_cast<uint32_t>(std::min<uint64_t>(range.count - at, kChunkMost)));
+}
+
+Status too_many(uint64_t chunks) {
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "a rank's part has {} chunks of a codec, which are more than a launch can do: divide "
+              "the unit",
+              chunks);
 }
 
 }  // namespace
@@ -46,10 +61,7 @@ Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
     const CodedPart& part = parts[k];
     if (part.exact_room() >= kNoChunk ||
         made.size() + part.chunks() >= std::numeric_limits<int32_t>::max())
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "a rank's part has {} chunks of a codec, which are more than a launch can do: "
-                  "divide the unit",
-                  part.chunks());
+      return too_many(part.chunks());
     uint64_t codes = begins[k] + part.directory_bytes();
     uint32_t index = 0;
     for (const BlockRange& range : part.ranges())
@@ -64,6 +76,37 @@ Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
                         .exact_room = static_cast<uint32_t>(part.exact_room())});
         codes += chunk_bytes(coding, count);
       });
+  }
+  return made;
+}
+
+uint64_t sum_bytes(const BlockCoding& coding, const std::vector<BlockRange>& ranges) {
+  uint64_t bytes = 0;
+  for (const BlockRange& range : ranges)
+    for_each_chunk(range, [&](uint64_t, uint32_t count) { bytes += chunk_bytes(coding, count); });
+  return bytes;
+}
+
+Result<std::vector<SumChunk>> cut_sums(const BlockCoding& coding,
+                                       const std::vector<std::vector<BlockRange>>& parts,
+                                       const std::vector<uint64_t>& begins) {
+  std::vector<SumChunk> made;
+  uint64_t elements = 0;
+  for (size_t k = 0; k < parts.size(); k++) {
+    uint64_t codes = begins[k];
+    for (const BlockRange& range : parts[k])
+      for_each_chunk(range, [&](uint64_t at, uint32_t count) {
+        made.push_back({.elements = range.elements + at * dtype_size(range.dtype),
+                        .codes = codes,
+                        .feedback = elements,
+                        .count = count,
+                        .element = element_of(range.dtype),
+                        .part = static_cast<uint32_t>(k),
+                        .unused = 0});
+        codes += chunk_bytes(coding, count);
+        elements += count;
+      });
+    if (made.size() >= std::numeric_limits<int32_t>::max()) return too_many(made.size());
   }
   return made;
 }

@@ -49,4 +49,11 @@ Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
                                       const std::vector<CodedPart>& parts,
                                       const std::vector<uint64_t>& begins);
 
+// A part of elements that are to be summed has neither a directory nor room for exact elements: its
+// chunks lie end to end.
+uint64_t sum_bytes(const BlockCoding& coding, const std::vector<BlockRange>& ranges);
+Result<std::vector<SumChunk>> cut_sums(const BlockCoding& coding,
+                                       const std::vector<std::vector<BlockRange>>& parts,
+                                       const std::vector<uint64_t>& begins);
+
 }  // namespace fsccl::cuda

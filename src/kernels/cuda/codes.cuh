@@ -65,7 +65,14 @@ struct FloatScale {
   }
 };
 
-struct Int8Codes : FloatScale {
+// Codes of one byte for each element.
+struct ByteCodes {
+  static __device__ __forceinline__ unsigned code_bytes(unsigned count) {
+    return (count + 15) / 16 * 16;
+  }
+};
+
+struct Int8Codes : FloatScale, ByteCodes {
   static __device__ __forceinline__ Scale scale(unsigned largest) {
     return scale_of_largest(largest, 127.0f);
   }
@@ -77,7 +84,7 @@ struct Int8Codes : FloatScale {
   }
 };
 
-struct E4m3Codes {
+struct E4m3Codes : ByteCodes {
   static __device__ __forceinline__ unsigned encode(float x) { return e4m3_of(x) & 255u; }
   static __device__ __forceinline__ float decode(unsigned code) { return of_e4m3(code); }
 };

@@ -56,7 +56,8 @@ __device__ __forceinline__ void decode_chunk(BlocksShared& shared, const DecodeL
   const bool sent = before != kNoChunk;
   bool good = sent && before <= chunk.exact_room;
   const ChunkPlaces places =
-      places_of<Codes>(chunk, launch.block, launch.codes_base + chunk.codes + (good ? before : 0));
+      places_of<Codes>(chunk.count, launch.block, chunk.element,
+                       launch.codes_base + chunk.codes + (good ? before : 0));
   good = good && open_chunk<Codes>(shared, launch, places, chunk.exact_room - before);
   if (!good && threadIdx.x == 0) launch.states[chunk.part] = sent ? kPartDamaged : kPartNoRoom;
   with_type(chunk.element, [&](auto of_type) {

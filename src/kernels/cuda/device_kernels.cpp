@@ -105,12 +105,16 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
   if (status.ok()) status = made->find("fsccl_divide", made->divide_);
   if (status.ok()) status = made->find("fsccl_encode", made->encode_);
   if (status.ok()) status = made->find("fsccl_decode", made->decode_);
+  if (status.ok()) status = made->find("fsccl_encode_sums", made->encode_sums_);
+  if (status.ok()) status = made->find("fsccl_decode_sums", made->decode_sums_);
   if (status.ok()) {
     made->cast_blocks_ = made->blocks_at_once(made->cast_, kCastThreads);
     made->reduce_blocks_ = made->blocks_at_once(made->reduce_, kWorkers);
     made->norm_blocks_ = made->blocks_at_once(made->reduce_, kReduceThreads);
     made->encode_blocks_ = made->blocks_at_once(made->encode_, kCodecThreads);
     made->decode_blocks_ = made->blocks_at_once(made->decode_, kCodecThreads);
+    made->encode_sums_blocks_ = made->blocks_at_once(made->encode_sums_, kCodecThreads);
+    made->decode_sums_blocks_ = made->blocks_at_once(made->decode_sums_, kCodecThreads);
     return made.release();  // never freed, like the device
   }
   if (made->module_) (void)driver.cuModuleUnload(made->module_);
@@ -294,6 +298,56 @@ Status DeviceKernels::decode(const BlockTable& table, CUdeviceptr codes_base,
   const Current current(device_);
   return this->launch(decode_, codec_grid(table, decode_blocks_), kCodecThreads, &launch,
                       "launch of fsccl_decode", stream);
+}
+
+Result<std::shared_ptr<const BlockTable>> DeviceKernels::make_sums(
+    const BlockCoding& coding, const std::vector<std::vector<BlockRange>>& parts,
+    const std::vector<uint64_t>& begins) const {
+  FSCCL_ASSIGN(const std::vector<SumChunk> chunks, cut_sums(coding, parts, begins));
+  auto table = std::make_shared<BlockTable>();
+  table->coding = coding;
+  table->chunk_count = static_cast<uint32_t>(chunks.size());
+  if (chunks.empty()) return std::shared_ptr<const BlockTable>(std::move(table));
+  Image image;
+  image.add(chunks);
+  const Current current(device_);
+  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
+  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  return std::shared_ptr<const BlockTable>(std::move(table));
+}
+
+Status DeviceKernels::encode_sums(const BlockTable& table, CUdeviceptr elements_base,
+                                  CUdeviceptr feedback, CUdeviceptr codes_base,
+                                  CUstream stream) const {
+  if (!table.chunk_count) return success();
+  SumsLaunch launch{.chunks = table.memory->at<const SumChunk>(0),
+                    .elements_base = elements_base,
+                    .codes_base = codes_base,
+                    .feedback = feedback,
+                    .states = nullptr,
+                    .chunk_count = table.chunk_count,
+                    .codec = table.coding.codec,
+                    .block = table.coding.block};
+  const Current current(device_);
+  return this->launch(encode_sums_, codec_grid(table, encode_sums_blocks_), kCodecThreads, &launch,
+                      "launch of fsccl_encode_sums", stream);
+}
+
+Status DeviceKernels::decode_sums(const BlockTable& table, CUdeviceptr codes_base,
+                                  CUdeviceptr elements_base, CUdeviceptr states,
+                                  CUstream stream) const {
+  if (!table.chunk_count) return success();
+  SumsLaunch launch{.chunks = table.memory->at<const SumChunk>(0),
+                    .elements_base = elements_base,
+                    .codes_base = codes_base,
+                    .feedback = 0,
+                    .states = reinterpret_cast<uint32_t*>(states),
+                    .chunk_count = table.chunk_count,
+                    .codec = table.coding.codec,
+                    .block = table.coding.block};
+  const Current current(device_);
+  return this->launch(decode_sums_, codec_grid(table, decode_sums_blocks_), kCodecThreads, &launch,
+                      "launch of fsccl_decode_sums", stream);
 }
 
 }  // namespace fsccl::cuda

@@ -98,6 +98,18 @@ class DeviceKernels {
   Status decode(const BlockTable& table, CUdeviceptr codes_base, CUdeviceptr elements_base,
                 CUdeviceptr states, CUstream stream) const;
 
+  // The same for elements that are to be summed: the chunks of parts, each at a multiple of 4 bytes.
+  // encode_sums() adds what is at `feedback` to the elements and leaves there what encoding loses:
+  // floats, one for each element, in the order of the table. 0: no feedback. decode_sums() writes
+  // fp32. A table may be in several launches at a time.
+  Result<std::shared_ptr<const BlockTable>> make_sums(
+      const BlockCoding& coding, const std::vector<std::vector<BlockRange>>& parts,
+      const std::vector<uint64_t>& begins) const;
+  Status encode_sums(const BlockTable& table, CUdeviceptr elements_base, CUdeviceptr feedback,
+                     CUdeviceptr codes_base, CUstream stream) const;
+  Status decode_sums(const BlockTable& table, CUdeviceptr codes_base, CUdeviceptr elements_base,
+                     CUdeviceptr states, CUstream stream) const;
+
   // Returns how many blocks of a reduce the device runs at once. If there are more tiles, each
   // block takes several.
   uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
@@ -119,8 +131,10 @@ class DeviceKernels {
   CUmodule module_ = nullptr;
   CUfunction cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr, divide_ = nullptr;
   CUfunction encode_ = nullptr, decode_ = nullptr;
+  CUfunction encode_sums_ = nullptr, decode_sums_ = nullptr;
   uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // run at once
   uint32_t encode_blocks_ = 0, decode_blocks_ = 0;
+  uint32_t encode_sums_blocks_ = 0, decode_sums_blocks_ = 0;
 };
 
 }  // namespace fsccl::cuda

@@ -99,21 +99,6 @@ __device__ __forceinline__ void add_exact(BlocksShared& shared, const EncodeLaun
   __syncthreads();
 }
 
-// Writes the header of a chunk, and its checksum.
-__device__ __forceinline__ void close_chunk(BlocksShared& shared, const EncodeLaunch& launch,
-                                            const ChunkPlaces& chunk, unsigned exact_bytes,
-                                            unsigned exact_blocks) {
-  const unsigned bytes = chunk.fixed_bytes + exact_bytes;
-  if (threadIdx.x == 0) {
-    put_word(chunk.begin + 4, launch.codec | launch.block << 8);
-    put_word(chunk.begin + 8, bytes - kChunkHeader);
-    put_word(chunk.begin + 12, exact_blocks);
-  }
-  __syncthreads();
-  const unsigned sum = crc_of_block(shared.crc, chunk.begin + 4, bytes - 4);
-  if (threadIdx.x == 0) put_word(chunk.begin, sum);
-}
-
 template <class Codes>
 __device__ __forceinline__ void encode_chunks(BlocksShared& shared, const EncodeLaunch& launch) {
   if (launch.closes) make_crc_tables(shared.crc);
@@ -123,7 +108,7 @@ __device__ __forceinline__ void encode_chunks(BlocksShared& shared, const Encode
     const uint64_t elements = launch.elements_base + chunk.elements,
                    codes = launch.codes_base + chunk.codes;
     if (!launch.closes) {
-      const ChunkPlaces places = places_of<Codes>(chunk, launch.block, codes);
+      const ChunkPlaces places = places_of<Codes>(chunk.count, launch.block, chunk.element, codes);
       encode_chunk<Codes>(shared, elements, chunk.element, places, false);
       if (threadIdx.x < 32) {
         const unsigned blocks = exact_before(shared, places.blocks);
@@ -140,13 +125,15 @@ __device__ __forceinline__ void encode_chunks(BlocksShared& shared, const Encode
       at<uint32_t>(launch.codes_base + chunk.directory)[chunk.index] =
           fits ? static_cast<uint32_t>(before) : kNoChunk;
     if (fits) {
-      const ChunkPlaces places = places_of<Codes>(chunk, launch.block, codes + before);
+      const ChunkPlaces places =
+          places_of<Codes>(chunk.count, launch.block, chunk.element, codes + before);
       unsigned exact_blocks = 0;
       if (all) {
         encode_chunk<Codes>(shared, elements, chunk.element, places, true);
         exact_blocks = exact_before(shared, places.blocks);
       }
-      close_chunk(shared, launch, places, launch.exact[i], exact_blocks);
+      close_chunk(shared.crc, launch.codec | launch.block << 8, places, launch.exact[i],
+                  exact_blocks);
     }
     __syncthreads();  // the sums and the map may be written again
   }

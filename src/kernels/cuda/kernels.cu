@@ -5,3 +5,4 @@
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/encode.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/sums.cuh"

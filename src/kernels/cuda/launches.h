@@ -68,7 +68,7 @@ struct DivideLaunch {
 };
 
 // Block codecs (codec/blocks.h, which has the same numbers and the same format of a chunk).
-enum BlockCodec : uint32_t { kCodecInt8, kCodecFp8, kCodecMxFp8 };
+enum BlockCodec : uint32_t { kCodecInt8, kCodecFp8, kCodecMxFp8, kCodecInt4, kCodecBf16 };
 inline constexpr uint32_t kChunkMost = 1u << 16;  // elements of a chunk
 inline constexpr uint32_t kChunkHeader = 16;      // bytes
 inline constexpr uint32_t kLeastCodecBlock = 32, kMostCodecBlock = 1024;
@@ -102,6 +102,21 @@ struct DecodeLaunch {
   const Chunk* chunks;
   uint64_t elements_base, codes_base;
   uint32_t* states;  // a PartState for each part, written if it is not good; host memory
+  uint32_t chunk_count, codec, block;
+};
+
+// A chunk of elements that are to be summed. It lies at a multiple of 4 bytes.
+struct SumChunk {
+  uint64_t elements, codes;  // offsets behind the bases that a launch names
+  uint64_t feedback;         // elements before it, in the order of the table
+  uint32_t count, element;   // its elements, and their type; decoded ones are fp32
+  uint32_t part, unused;     // the number of its part
+};
+struct SumsLaunch {
+  const SumChunk* chunks;
+  uint64_t elements_base, codes_base;
+  uint64_t feedback;  // the encoder's: floats, one for each element of the table; 0: none
+  uint32_t* states;   // the decoder's: a PartState for each part, as in DecodeLaunch
   uint32_t chunk_count, codec, block;
 };
 

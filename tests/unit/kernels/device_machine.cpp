@@ -8,6 +8,10 @@ void fsccl_emulated_fsccl_reduce(const unsigned grid[3], const unsigned block[3]
 void fsccl_emulated_fsccl_divide(const unsigned grid[3], const unsigned block[3], void** arguments);
 void fsccl_emulated_fsccl_encode(const unsigned grid[3], const unsigned block[3], void** arguments);
 void fsccl_emulated_fsccl_decode(const unsigned grid[3], const unsigned block[3], void** arguments);
+void fsccl_emulated_fsccl_encode_sums(const unsigned grid[3], const unsigned block[3],
+                                      void** arguments);
+void fsccl_emulated_fsccl_decode_sums(const unsigned grid[3], const unsigned block[3],
+                                      void** arguments);
 }
 
 namespace fsccl::cuda {
@@ -33,8 +37,8 @@ std::vector<CUdeviceptr> bases_at(const ReduceCall& call, CUdeviceptr begin) {
   return bases;
 }
 
-void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t blocks,
-         uint32_t threads, void* launch) {
+using Kernel = void(const unsigned*, const unsigned*, void**);
+void run(Kernel* kernel, uint32_t blocks, uint32_t threads, void* launch) {
   const unsigned grid[3] = {blocks, 1, 1}, block[3] = {threads, 1, 1};
   kernel(grid, block, &launch);
 }
@@ -106,7 +110,30 @@ class Emulated : public Machine {
     run(fsccl_emulated_fsccl_decode, even_grid(count, 1, kBlocks), kCodecThreads, &launch);
   }
 
+  void encode_sums(Arena& arena, const SumsCall& call) override {
+    code_sums(arena, call, fsccl_emulated_fsccl_encode_sums);
+  }
+  void decode_sums(Arena& arena, const SumsCall& call) override {
+    code_sums(arena, call, fsccl_emulated_fsccl_decode_sums);
+  }
+
   uint32_t blocks() const override { return kBlocks; }
+
+ private:
+  static void code_sums(Arena& arena, const SumsCall& call, Kernel* kernel) {
+    const auto begin = reinterpret_cast<CUdeviceptr>(arena.data());
+    const std::vector<SumChunk> chunks = cut_sums(call.coding, call.parts, call.begins).take();
+    const auto count = static_cast<uint32_t>(chunks.size());
+    SumsLaunch launch{chunks.data(),
+                      begin,
+                      begin,
+                      call.feedback ? begin + call.feedback : 0,
+                      reinterpret_cast<uint32_t*>(arena.data() + call.states),
+                      count,
+                      call.coding.codec,
+                      call.coding.block};
+    run(kernel, even_grid(count, 1, kBlocks), kCodecThreads, &launch);
+  }
 };
 
 class OnDriver : public Machine {
@@ -165,6 +192,23 @@ class OnDriver : public Machine {
     const auto table = kernels_.make_blocks(call.coding, call.parts, call.begins);
     ASSERT_TRUE(table.ok()) << table.status().text();
     check(kernels_.decode(*table.value(), begin_, begin_, begin_ + call.states, stream_));
+    fetch(arena);
+  }
+
+  void encode_sums(Arena& arena, const SumsCall& call) override {
+    bring(arena);
+    const auto table = kernels_.make_sums(call.coding, call.parts, call.begins);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    check(kernels_.encode_sums(*table.value(), begin_, call.feedback ? begin_ + call.feedback : 0,
+                               begin_, stream_));
+    fetch(arena);
+  }
+
+  void decode_sums(Arena& arena, const SumsCall& call) override {
+    bring(arena);
+    const auto table = kernels_.make_sums(call.coding, call.parts, call.begins);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    check(kernels_.decode_sums(*table.value(), begin_, begin_, begin_ + call.states, stream_));
     fetch(arena);
   }
 

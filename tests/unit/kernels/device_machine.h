@@ -53,6 +53,13 @@ struct CodedCall {
   std::vector<uint64_t> begins;  // where the parts begin
   size_t states = 0;             // for decode: a uint32_t for each part
 };
+struct SumsCall {
+  BlockCoding coding;
+  std::vector<std::vector<BlockRange>> parts;
+  std::vector<uint64_t> begins;  // where the parts begin
+  size_t feedback = 0;           // for encode_sums; 0: none
+  size_t states = 0;             // for decode_sums: a uint32_t for each part
+};
 struct ReduceCall {
   std::vector<ReduceRange> pieces;
   std::vector<size_t> bases;
@@ -69,6 +76,8 @@ class Machine {
                       int64_t divisor) = 0;
   virtual void encode(Arena& arena, const CodedCall& call) = 0;
   virtual void decode(Arena& arena, const CodedCall& call) = 0;
+  virtual void encode_sums(Arena& arena, const SumsCall& call) = 0;
+  virtual void decode_sums(Arena& arena, const SumsCall& call) = 0;
   virtual uint32_t blocks() const = 0;  // the most blocks of a reduce with norm
 };
 

@@ -146,18 +146,26 @@ void Block::begin() {
   block.leave(fiber);
 }
 
-// Joins the values of a warp's lanes, in the order of the lanes.
-template <class Join>
-unsigned over_lanes(unsigned mask, unsigned value, const Join& join) {
+// Shows a lane the values of its warp's lanes, and returns what look() makes of them.
+template <class Look>
+unsigned look_at_lanes(unsigned mask, unsigned value, const Look& look) {
   static thread_local unsigned values[1024];
   values[threadIdx.x] = value;
   __syncwarp(mask);
-  unsigned joined = 0;
-  const unsigned* const warp = values + threadIdx.x / kWarp * kWarp;
-  for (unsigned lane = 0; lane < kWarp; lane++)
-    if (mask >> lane & 1u) joined = join(joined, warp[lane]);
+  const unsigned seen = look(values + threadIdx.x / kWarp * kWarp);
   __syncwarp(mask);
-  return joined;
+  return seen;
+}
+
+// Joins the values of a warp's lanes, in the order of the lanes.
+template <class Join>
+unsigned over_lanes(unsigned mask, unsigned value, const Join& join) {
+  return look_at_lanes(mask, value, [&](const unsigned* warp) {
+    unsigned joined = 0;
+    for (unsigned lane = 0; lane < kWarp; lane++)
+      if (mask >> lane & 1u) joined = join(joined, warp[lane]);
+    return joined;
+  });
 }
 
 }  // namespace
@@ -178,6 +186,13 @@ unsigned __reduce_max_sync(unsigned mask, unsigned value) {
 }
 unsigned __reduce_xor_sync(unsigned mask, unsigned value) {
   return over_lanes(mask, value, [](unsigned a, unsigned b) { return a ^ b; });
+}
+unsigned __shfl_xor_sync(unsigned mask, unsigned value, unsigned lanes) {
+  return look_at_lanes(mask, value,
+                       [&](const unsigned* warp) { return warp[threadIdx.x % kWarp ^ lanes]; });
+}
+float __shfl_xor_sync(unsigned mask, float value, unsigned lanes) {
+  return __uint_as_float(__shfl_xor_sync(mask, __float_as_uint(value), lanes));
 }
 void misaligned(const void* address, unsigned bytes) {
   std::fprintf(stderr, "emulated kernel: %u bytes at %p, which is misaligned\n", bytes, address);

@@ -32,6 +32,9 @@ void __syncwarp(unsigned mask);
 unsigned __reduce_add_sync(unsigned mask, unsigned value);
 unsigned __reduce_max_sync(unsigned mask, unsigned value);
 unsigned __reduce_xor_sync(unsigned mask, unsigned value);
+// Each lane gets the value of the lane whose number differs by `lanes` (exclusive or).
+unsigned __shfl_xor_sync(unsigned mask, unsigned value, unsigned lanes);
+float __shfl_xor_sync(unsigned mask, float value, unsigned lanes);
 
 // Runs `thread` for each thread of each block. `barriers` says whether any of them uses a barrier.
 void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers,

@@ -14,6 +14,7 @@ bool has_barriers(const PutLaunch&) { return false; }
 bool has_barriers(const DivideLaunch&) { return false; }
 bool has_barriers(const EncodeLaunch&) { return true; }
 bool has_barriers(const DecodeLaunch&) { return true; }
+bool has_barriers(const SumsLaunch&) { return true; }
 
 template <class Launch, void (*kernel)(Launch)>
 void run(const unsigned grid[3], const unsigned block[3], void** arguments) {
@@ -38,4 +39,6 @@ FSCCL_EMULATED(fsccl_put_bases, PutLaunch)
 FSCCL_EMULATED(fsccl_divide, DivideLaunch)
 FSCCL_EMULATED(fsccl_encode, EncodeLaunch)
 FSCCL_EMULATED(fsccl_decode, DecodeLaunch)
+FSCCL_EMULATED(fsccl_encode_sums, SumsLaunch)
+FSCCL_EMULATED(fsccl_decode_sums, SumsLaunch)
 }
