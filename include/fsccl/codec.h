@@ -58,7 +58,11 @@ typedef enum fsccl_codec_kind {
    * skip the step. With FSCCL_CODEC_ERROR_FEEDBACK a rank keeps the rounding error of each element
    * that it sent, and adds it to the element in the next reduction; this takes 4 bytes of the pool
    * for each element. The errors are in units of the gradients, so divide by a loss scale that
-   * changes between steps before the reduction. Results never depend on measured times. */
+   * changes between steps before the reduction. Results never depend on measured times.
+   *
+   * In memory of a GPU each rank encodes its own gradients for each other rank with both scopes,
+   * and gets the bits of FSCCL_CODEC_EVERYWHERE. For each element of the largest unit's gradients
+   * the pool has 4 bytes and the element's code twice. */
   FSCCL_CODEC_BF16 = 5,
   FSCCL_CODEC_INT4 = 6,
   /* Each block by the functions of `custom`: gathers as FSCCL_CODEC_FP8, reductions as INT8. */

@@ -557,7 +557,7 @@ typedef struct fsccl_unit_config {
   const struct fsccl_codec* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
   /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied; the same on all
-   * ranks: BF16, INT8, INT4 or CUSTOM, for gradients in fp16, bf16 or fp32, in host memory. If all
+   * ranks: BF16, INT8, INT4 or, in host memory, CUSTOM, for gradients in fp16, bf16 or fp32. If all
    * ranks are on one host, a codec with the scope FSCCL_CODEC_BETWEEN_HOSTS does nothing. It does
    * not apply to the sum over a replicate_comm */
   const struct fsccl_codec* reduce_codec;

@@ -51,20 +51,18 @@ Status check_blocks(const fsccl_codec_t& codec, const char* what, bool gathers) 
 }
 
 // Checks what units in memory of a GPU can do.
-Status check_on_gpu(const fsccl_codec_t& codec, bool of_gather) {
-  if (!of_gather)
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "reduce_codec: units in memory of a GPU have codecs for gathers only in this "
-                "release: leave it out there");
+Status check_on_gpu(const fsccl_codec_t& codec, const char* what, bool of_gather) {
   if (codec.kind == FSCCL_CODEC_DELTA || codec.kind == FSCCL_CODEC_CUSTOM)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "gather_codec: units in memory of a GPU have no {} in this release: use "
-                "FSCCL_CODEC_INT8, FSCCL_CODEC_FP8 or FSCCL_CODEC_MXFP8 there",
-                codec.kind == FSCCL_CODEC_DELTA ? "FSCCL_CODEC_DELTA" : "FSCCL_CODEC_CUSTOM");
+                "{}: units in memory of a GPU have no {} in this release: use {} there", what,
+                codec.kind == FSCCL_CODEC_DELTA ? "FSCCL_CODEC_DELTA" : "FSCCL_CODEC_CUSTOM",
+                of_gather ? "FSCCL_CODEC_INT8, FSCCL_CODEC_FP8 or FSCCL_CODEC_MXFP8"
+                          : "FSCCL_CODEC_INT8, FSCCL_CODEC_INT4 or FSCCL_CODEC_BF16");
   if (codec.max_relative_error > 0)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "gather_codec: units in memory of a GPU do not measure errors in this release: "
-                "leave max_relative_error 0 there, which allows the kind's bound");
+                "{}: units in memory of a GPU do not measure errors in this release: leave "
+                "max_relative_error 0 there, which allows the kind's bound",
+                what);
   return success();
 }
 
@@ -92,7 +90,7 @@ Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& 
                 "FSCCL_CODEC_EVERYWHERE",
                 what, static_cast<int>(codec->scope));
   return codec->kind != FSCCL_CODEC_NONE && spec.pool->memory() != FSCCL_MEMORY_HOST
-             ? check_on_gpu(*codec, of_gather)
+             ? check_on_gpu(*codec, what, of_gather)
              : success();
 }
 

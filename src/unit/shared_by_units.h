@@ -13,7 +13,8 @@ namespace fsccl {
 
 class Communicator;
 
-template <class Object, class Pool>
+// `Purpose` tells apart objects of one type that serve several purposes.
+template <class Object, class Pool, class Purpose = void>
 class SharedByUnits {
  public:
   // Returns the object of the units of `comm` in `pool`. make() makes it if there is none.

@@ -51,9 +51,11 @@ struct UnitSpec {
   CodecSpec gather_codec, reduce_codec;
   // Returns true if a codec is used although all ranks are on one host.
   bool codes_everywhere() const { return gather_codec.everywhere || reduce_codec.everywhere; }
-  // Returns true if gathers lose something, because they go through a codec.
-  bool gathers_coded() const {
-    return gather_codec.loses() && (gather_codec.everywhere || !shard_comm->one_host());
+  // Each returns true if what is gathered or reduced loses something, because a codec is used.
+  bool gathers_coded() const { return coded(gather_codec); }
+  bool reduces_coded() const { return coded(reduce_codec); }
+  bool coded(const CodecSpec& codec) const {
+    return codec.loses() && (codec.everywhere || !shard_comm->one_host());
   }
   struct Param {
     std::string name;

@@ -1,6 +1,7 @@
-// Tests units on GPUs whose parameters are gathered with a block codec: every bit is that of a unit
-// on host memory with the same codec. The tests run on one host, where a codec has the scope
-// FSCCL_CODEC_EVERYWHERE, and between hosts (TEST_HOSTS).
+// Tests units on GPUs whose parameters are gathered, or whose gradients are reduced, with a block
+// codec: every bit is that of a unit on host memory with the same codec. The tests run on one host,
+// where a codec has the scope FSCCL_CODEC_EVERYWHERE, and between hosts (TEST_HOSTS). On GPUs each
+// rank encodes its gradients, so those tests have that scope everywhere.
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -278,6 +279,97 @@ TEST_F(DeviceCodec, AGatherOfOneRankAloneEndsAtTheDeadline) {
   run_on_gpus(2, alone, {.timeout_ms = 3000});
 }
 
+// ---- reductions
+
+UnitCase sums_of(fsccl_codec_kind_t kind, uint32_t flags = 0, uint32_t block = 0) {
+  UnitCase c = simple_unit({{30, 33}, {33}, {}, {3, 2, 4}, {64, 65}});
+  c.reduce_codec = codec_of(kind, block);
+  c.reduce_codec.flags = flags;
+  c.reduce_codec.scope = FSCCL_CODEC_EVERYWHERE;
+  return c;
+}
+
+// Reduces the gradients of both units in some steps and compares the bits, and what the codecs
+// report.
+void reduces_alike(const UnitCase& c, OnGpu& on, const Rank& self) {
+  TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+  if (::testing::Test::HasFailure()) return;
+  for (uint64_t step = 1; step <= 3; step++) {
+    fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    config.accumulate = step == 3;
+    config.scale = step == 2 ? 0.37 : 1;
+    twins.reduce(config, step == 2, step);
+    twins.compare_grads();
+    if (::testing::Test::HasFailure()) return;
+  }
+  const fsccl_codec_report_t host = report_of(twins.host()), device = report_of(twins.get());
+  EXPECT_STREQ(device.reduce_codec, host.reduce_codec);
+  EXPECT_EQ(device.gather_codec, nullptr);
+  EXPECT_EQ(device.reductions, host.reductions);
+  EXPECT_EQ(device.reduce_plain_bytes, host.reduce_plain_bytes);
+  EXPECT_EQ(device.reduce_sent_bytes, host.reduce_sent_bytes);
+  EXPECT_GT(device.reduce_state_bytes, 0u);
+}
+
+TEST_F(DeviceCodec, SumsOfEveryLayoutTypeAndKindAsOnTheHost) {
+  for (const int ranks : {2, 3})
+    run_on_gpus(ranks, [](Rank& self, OnGpu& on) {
+      uint64_t seed = 1;
+      for (const fsccl_layout_t layout :
+           {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+        for (const fsccl_codec_kind_t kind :
+             {FSCCL_CODEC_INT8, FSCCL_CODEC_INT4, FSCCL_CODEC_BF16}) {
+          const bool sized = kind != FSCCL_CODEC_BF16;
+          UnitCase c =
+              sums_of(kind, seed % 2 ? FSCCL_CODEC_ERROR_FEEDBACK : 0, sized && seed % 3 ? 256 : 0);
+          c.seed = seed++;
+          c.layout = layout;
+          c.reduce = seed % 3 == 0 ? FSCCL_FLOAT32 : seed % 3 == 1 ? FSCCL_FLOAT16 : FSCCL_BFLOAT16;
+          if (layout == FSCCL_LAYOUT_RAGGED) c.params[0].block_rows = c.params[0].block_columns = 2;
+          reduces_alike(c, on, self);
+          if (HasFailure()) return;
+        }
+    });
+}
+
+TEST_F(DeviceCodec, SumsByParameterAndOfFrozenAndTiedOnes) {
+  run_on_gpus(3, [](Rank& self, OnGpu& on) {
+    UnitCase c = sums_of(FSCCL_CODEC_INT8, FSCCL_CODEC_ERROR_FEEDBACK);
+    c.by_parameter = true;
+    // The norms of parameters are added, which has the host's bits because each rank's part of a
+    // parameter is one block of the norm.
+    reduces_alike(c, on, self);
+  });
+  run_on_gpus(2, [](Rank& self, OnGpu& on) {
+    UnitCase c = sums_of(FSCCL_CODEC_INT4, FSCCL_CODEC_ERROR_FEEDBACK);
+    c.params[1].frozen = true;
+    c.params.push_back(c.params[0]);
+    c.params.back().tied_to = 0;
+    reduces_alike(c, on, self);
+  });
+}
+
+TEST_F(DeviceCodec, BothCodecsInOneUnit) {
+  run_on_gpus(2, [](Rank& self, OnGpu& on) {
+    UnitCase c = sums_of(FSCCL_CODEC_INT8);
+    c.gather_codec = codec_of(FSCCL_CODEC_FP8);
+    c.gather_codec.scope = FSCCL_CODEC_EVERYWHERE;
+    TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+    if (HasFailure()) return;
+    for (uint64_t step = 1; step <= 2; step++) {
+      twins.write_shards(step);
+      mark_changed(twins);
+      twins.unshard();
+      twins.compare_params();
+      twins.reshard();
+      twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, step);
+      twins.compare_grads();
+    }
+    EXPECT_EQ(report_of(twins.get()).gathers, 2u);
+    EXPECT_EQ(report_of(twins.get()).reductions, 2u);
+  });
+}
+
 TEST_F(DeviceCodec, OnOneHostItDoesNothing) {
   if (hosts_given()) GTEST_SKIP() << "needs one host";
   run_on_gpus(2, [](Rank& self, OnGpu& on) {
@@ -309,8 +401,8 @@ TEST_F(DeviceCodec, WhatGpusCannotDoIsRefused) {
     c.gather_codec.max_relative_error = 0.001;
     refused("do not measure errors", "leave max_relative_error 0");
     c.gather_codec = FSCCL_CODEC_INIT;
-    c.reduce_codec = codec_of(FSCCL_CODEC_INT8);
-    refused("reduce_codec", "leave it out");
+    c.reduce_codec = codec_of(FSCCL_CODEC_CUSTOM);
+    refused("reduce_codec", "use FSCCL_CODEC_INT8, FSCCL_CODEC_INT4 or FSCCL_CODEC_BF16");
     c.reduce_codec = FSCCL_CODEC_INIT;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
     fsccl_codec_report_t report = FSCCL_CODEC_REPORT_INIT;

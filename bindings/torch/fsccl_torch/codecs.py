@@ -70,10 +70,10 @@ def gather_codec(name, dtype, on_gpu):
     return codec if dtype in _FLOATS else None
 
 
-def reduce_codec(name, dtype, sum_dtype, on_gpu):
+def reduce_codec(name, dtype, sum_dtype):
     """Returns the fsccl_codec_t of a unit whose gradients of `dtype` are summed in `sum_dtype`, or
     None where the unit has no codec."""
-    if name is None or on_gpu or dtype not in _FLOATS or sum_dtype not in _FLOATS:
+    if name is None or dtype not in _FLOATS or sum_dtype not in _FLOATS:
         return None
     return _codec(name, _REDUCTIONS)
 

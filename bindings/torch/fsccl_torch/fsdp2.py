@@ -75,9 +75,9 @@ def enable(
     that the rank sends. With "-everywhere" at the end each rank codes its own gradients for each
     other rank, also inside a host ("int8-feedback-everywhere"). The loss is in units of the
     gradients, so do not use it with a loss scale that changes, unless you divide by the scale
-    before gradients are reduced. The codec is not used for groups on a GPU, for gradients other
-    than fp16, bf16 or fp32, nor for HSDP's sum over replicas. None means FSCCL_TORCH_REDUCE_CODEC,
-    which is empty by default: no codec. All ranks give the same value.
+    before gradients are reduced. The codec is not used for gradients other than fp16, bf16 or fp32,
+    nor for HSDP's sum over replicas. None means FSCCL_TORCH_REDUCE_CODEC, which is empty by
+    default: no codec. All ranks give the same value.
 
     Some groups stay with stock FSDP2, for reasons that fsdp2_switches.py lists. Each reason is
     logged once, and report() gives it for each group. All groups stay with it if this version of

@@ -114,7 +114,7 @@ class Reduction:
         # FSDP2 rounds the sums and then adds them, in two steps. With 32 bits or more, one step
         # gives the same bits.
         self._accumulates = not replicas and sum_dtype.itemsize >= 4
-        coded = reduce_codec(codec, dtype, sum_dtype, streams.on_gpu(self._device))
+        coded = reduce_codec(codec, dtype, sum_dtype)
         if self.synchronous and dtype == sum_dtype and coded is None:
             self._transfer = _Scatter(comm, name, fsdp_params, dtype)
             self._accumulates = False

@@ -5,11 +5,29 @@
 
 namespace fsccl {
 
-using Shared = SharedByUnits<CodecRoom, DevicePool>;
+namespace {
+
+using Use = CodecRoom::Use;
+template <Use use>
+using Shared = SharedByUnits<CodecRoom, DevicePool, std::integral_constant<Use, use>>;
+
+}  // namespace
+
+static_assert(cuda::kChunkMost == kBlocksMost && cuda::kChunkHeader == kBlocksHeaderBytes);
+static_assert(static_cast<BlockKind>(cuda::kCodecInt8) == BlockKind::int8 &&
+              static_cast<BlockKind>(cuda::kCodecFp8) == BlockKind::fp8 &&
+              static_cast<BlockKind>(cuda::kCodecMxFp8) == BlockKind::mxfp8 &&
+              static_cast<BlockKind>(cuda::kCodecInt4) == BlockKind::int4 &&
+              static_cast<BlockKind>(cuda::kCodecBf16) == BlockKind::bf16);
+
+cuda::BlockCoding device_coding_of(const CodecSpec& spec) {
+  const BlockForm form = spec.form();
+  return {static_cast<cuda::BlockCodec>(form.kind), form.block};
+}
 
 Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, bool zeros) {
   const cuda::OwnedStream& stream = pool.own_stream();
-  FSCCL_ASSIGN(void* const memory, pool.alloc(bytes, stream.get(), 256));
+  FSCCL_ASSIGN(void* const memory, pool.alloc(bytes, stream.get(), kCodesAlignment));
   const auto made = reinterpret_cast<cuda::CUdeviceptr>(memory);
   const cuda::Device& device = pool.device();
   const cuda::Current current(device);
@@ -22,14 +40,18 @@ Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, b
   return ready;
 }
 
-std::shared_ptr<CodecRoom> CodecRoom::of(DevicePool& pool, Communicator& comm) {
-  return Shared::of(pool, comm,
-                    [&] { return std::shared_ptr<CodecRoom>(new CodecRoom(pool, comm)); });
+std::shared_ptr<CodecRoom> CodecRoom::of(DevicePool& pool, Communicator& comm, Use use) {
+  const auto make = [&] { return std::shared_ptr<CodecRoom>(new CodecRoom(pool, comm, use)); };
+  return use == Use::gathers ? Shared<Use::gathers>::of(pool, comm, make)
+                             : Shared<Use::reductions>::of(pool, comm, make);
 }
 
 CodecRoom::~CodecRoom() {
   (void)give_back();
-  Shared::forget_ended();
+  if (use_ == Use::gathers)
+    Shared<Use::gathers>::forget_ended();
+  else
+    Shared<Use::reductions>::forget_ended();
 }
 
 // Returns false if streams may still use the memory, which then stays allocated.

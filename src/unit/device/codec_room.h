@@ -1,15 +1,23 @@
-// The memory into which units on GPUs receive codes (coded_device_gather.h). It holds the codes of
-// all ranks between the collective and the decoder. All units of a communicator share it, because
-// their gathers run one after the other: a gather's stream waits for the last gather that used it.
+// The memory in which units on GPUs have codes between the codec and the collective
+// (coded_device_gather.h, coded_device_sum.h). All units of a communicator share one room for
+// gathers and one for reductions, because these run one after the other: the stream of an operation
+// waits for the last operation that used the room.
 #pragma once
 #include <atomic>
 #include <memory>
 #include <optional>
 
 #include "cuda/device.h"
+#include "kernels/cuda/chunks.h"
 #include "pool/device/device_pool.h"
+#include "unit/unit_definition.h"
 
 namespace fsccl {
+
+// Codes of a rank begin at a multiple of so many bytes.
+inline constexpr uint64_t kCodesAlignment = 256;
+// Returns how kernels name the codec.
+cuda::BlockCoding device_coding_of(const CodecSpec& spec);
 
 // Allocates in the pool, without a stream of the caller. The host waits until the bytes are free on
 // all streams, so this is for calls that make a unit. With `zeros` the bytes are set to zero.
@@ -17,14 +25,15 @@ Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, b
 
 class CodecRoom {
  public:
+  enum class Use : uint8_t { gathers, reductions };
   // Returns the room of the units of `comm` in `pool`. The first unit makes it; it ends with the
   // last.
-  static std::shared_ptr<CodecRoom> of(DevicePool& pool, Communicator& comm);
+  static std::shared_ptr<CodecRoom> of(DevicePool& pool, Communicator& comm, Use use);
   ~CodecRoom();
   CodecRoom(const CodecRoom&) = delete;
   CodecRoom& operator=(const CodecRoom&) = delete;
 
-  // Makes the room at least so long. If it has to move, the host waits for the last gather.
+  // Makes the room at least so long. If it has to move, the host waits for the last operation.
   // FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
   Status reserve(uint64_t bytes);
   // These are called around the use of the room on a stream. The caller holds a Current.
@@ -35,11 +44,12 @@ class CodecRoom {
   uint64_t bytes() const { return bytes_; }  // any thread
 
  private:
-  CodecRoom(DevicePool& pool, Communicator& comm) : pool_(pool), comm_(comm) {}
+  CodecRoom(DevicePool& pool, Communicator& comm, Use use) : pool_(pool), comm_(comm), use_(use) {}
   bool give_back();
 
   DevicePool& pool_;
   Communicator& comm_;
+  const Use use_;
   cuda::CUdeviceptr memory_ = 0;
   std::atomic<uint64_t> bytes_{0};
   std::optional<cuda::OwnedEvent> last_;  // behind the last use

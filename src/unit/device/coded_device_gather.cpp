@@ -7,21 +7,6 @@
 #include "codec/blocks.h"
 
 namespace fsccl {
-namespace {
-
-constexpr uint64_t kPartAlignment = 256;
-
-static_assert(cuda::kChunkMost == kBlocksMost && cuda::kChunkHeader == kBlocksHeaderBytes);
-static_assert(static_cast<BlockKind>(cuda::kCodecInt8) == BlockKind::int8 &&
-              static_cast<BlockKind>(cuda::kCodecFp8) == BlockKind::fp8 &&
-              static_cast<BlockKind>(cuda::kCodecMxFp8) == BlockKind::mxfp8);
-
-cuda::BlockCoding coding_of(const CodecSpec& spec) {
-  const BlockForm form = spec.form();
-  return {static_cast<cuda::BlockCodec>(form.kind), form.block};
-}
-
-}  // namespace
 
 Result<std::unique_ptr<CodedDeviceGather>> CodedDeviceGather::create(
     const UnitSpec& spec, DevicePool& pool, const std::vector<CollectiveMover::Piece>& pieces) {
@@ -40,10 +25,10 @@ Status CodedDeviceGather::make(const std::vector<CollectiveMover::Piece>& pieces
     bound_ = std::max(bound_, block_bound(spec_.gather_codec.form(), piece.dtype));
   }
   for (std::vector<cuda::BlockRange>& of_rank : ranges) {
-    parts_.emplace_back(coding_of(spec_.gather_codec), std::move(of_rank));
+    parts_.emplace_back(device_coding_of(spec_.gather_codec), std::move(of_rank));
     part_bytes_ = std::max(part_bytes_, parts_.back().bytes());
   }
-  part_bytes_ = round_up(std::max<uint64_t>(part_bytes_, 1), kPartAlignment);
+  part_bytes_ = round_up(std::max<uint64_t>(part_bytes_, 1), kCodesAlignment);
   FSCCL_TRY(make_tables());
   FSCCL_TRY(room_->reserve(part_bytes_ * ranks()));
   FSCCL_ASSIGN(own_, allocate_for_codec(pool_, part_bytes_, true));
@@ -55,7 +40,7 @@ Status CodedDeviceGather::make(const std::vector<CollectiveMover::Piece>& pieces
 
 // Makes the tables of the kernels, and all parts of the call but the place of the room.
 Status CodedDeviceGather::make_tables() {
-  const cuda::BlockCoding coding = coding_of(spec_.gather_codec);
+  const cuda::BlockCoding coding = device_coding_of(spec_.gather_codec);
   std::vector<uint64_t> begins;
   call_.op = OpCode::all_gather;
   call_.sends = {{0, part_bytes_}};

@@ -43,7 +43,9 @@ class CodedDeviceGather {
 
  private:
   CodedDeviceGather(const UnitSpec& spec, DevicePool& pool)
-      : spec_(spec), pool_(pool), room_(CodecRoom::of(pool, *spec.shard_comm)) {}
+      : spec_(spec),
+        pool_(pool),
+        room_(CodecRoom::of(pool, *spec.shard_comm, CodecRoom::Use::gathers)) {}
   Status make(const std::vector<CollectiveMover::Piece>& pieces);
   Status make_tables();
   Status gather_in(cuda::CUdeviceptr slot, bool changed, cuda::CUstream stream);

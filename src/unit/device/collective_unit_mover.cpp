@@ -12,15 +12,20 @@ Result<std::unique_ptr<CollectiveUnitMover>> CollectiveUnitMover::make(const Req
   by.comm = request.spec.shard_comm;
   by.ordinal = device.ordinal();
   by.slots = request.pool.slots(request.pool.comm().rank());
-  const bool coded = request.spec.gathers_coded();
-  if (!coded) by.parameters = mover->parameter_pieces();
-  by.gradients = mover->gradient_pieces();
+  const bool gathers_coded = request.spec.gathers_coded(),
+             reduces_coded = request.spec.reduces_coded();
+  if (!gathers_coded) by.parameters = mover->parameter_pieces();
+  if (!reduces_coded) by.gradients = mover->gradient_pieces();
   request.pool.keep_first_slots();
   FSCCL_ASSIGN(mover->by_, CollectiveMover::create(std::move(by)));
   FSCCL_ASSIGN(mover->kernels_, cuda::DeviceKernels::of(device));
-  if (coded) {
-    FSCCL_ASSIGN(mover->coded_,
+  if (gathers_coded) {
+    FSCCL_ASSIGN(mover->coded_gather_,
                  CodedDeviceGather::create(request.spec, request.pool, mover->parameter_pieces()));
+  }
+  if (reduces_coded) {
+    FSCCL_ASSIGN(mover->coded_sum_,
+                 CodedDeviceSum::create(request.spec, request.pool, mover->gradient_pieces()));
   }
   FSCCL_ASSIGN(mover->gathered_, cuda::OwnedEvent::create(device));
   FSCCL_ASSIGN(mover->reduced_, cuda::OwnedEvent::create(device));
@@ -43,7 +48,8 @@ CollectiveUnitMover::~CollectiveUnitMover() {
   for (const auto kind : {Track::Kind::parameters, Track::Kind::gradients}) finish(kind);
   if (gathered_->complete() && reduced_->complete()) return;
   (void)by_.release();  // streams still use their memory, and freeing it would wait for them
-  (void)coded_.release();
+  (void)coded_gather_.release();
+  (void)coded_sum_.release();
   (void)new auto(std::move(casts_));
 }
 
@@ -101,7 +107,7 @@ Status CollectiveUnitMover::place_sharded_grads(const std::vector<std::byte*>& g
     if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
       sums.push_back({reinterpret_cast<cuda::CUdeviceptr>(grads[i]), spec_.grad_dtype});
   FSCCL_TRY(finished(Track::Kind::gradients));
-  return by_->place_sums(sums);
+  return coded_sum_ ? coded_sum_->place_sums(sums) : by_->place_sums(sums);
 }
 
 Status CollectiveUnitMover::begin(Track::Kind kind, cuda::CUstream stream) {
@@ -126,18 +132,21 @@ Status CollectiveUnitMover::end(Track::Kind kind, cuda::CUstream stream, Status 
 Status CollectiveUnitMover::gather(const Gather& gather) {
   if (gather.kept) return success();
   const cuda::CUdeviceptr slot = pool_.slots(pool_.comm().rank()) + gather.slot;
-  Status moved = coded_ ? success() : by_->use_window(pool_.first_slot_bytes());
-  if (moved.ok() && casts_ && (gather.changed || !coded_))
+  Status moved = coded_gather_ ? success() : by_->use_window(pool_.first_slot_bytes());
+  if (moved.ok() && casts_ && (gather.changed || !coded_gather_))
     moved = kernels_->cast(*casts_, 0, slot, gather.stream);
   if (moved.ok())
-    moved = coded_ ? coded_->gather(slot, gather.changed, gather.stream)
-                   : by_->gather(gather.slot, gather.stream);
+    moved = coded_gather_ ? coded_gather_->gather(slot, gather.changed, gather.stream)
+                          : by_->gather(gather.slot, gather.stream);
   return end(Track::Kind::parameters, gather.stream, std::move(moved));
 }
 
 Status CollectiveUnitMover::reduce(const Reduce& reduce) {
+  const cuda::CUdeviceptr slot = pool_.slots(pool_.comm().rank()) + reduce.slot;
+  const ReduceRun& run = reduce.run;
   return end(Track::Kind::gradients, reduce.stream,
-             by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
+             coded_sum_ ? coded_sum_->reduce(slot, run.epilogue, run.norm, reduce.stream)
+                        : by_->reduce(reduce.slot, run.epilogue, run.norm, reduce.stream));
 }
 
 Status CollectiveUnitMover::finished(Track::Kind kind) const {

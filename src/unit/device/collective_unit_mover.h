@@ -1,7 +1,7 @@
 // Moves a unit's bytes by collectives, for a unit whose ranks do not all reach each other's slots.
 // One launch casts this rank's shards into its slot. Collectives bring the parts of the other ranks
 // there, and bring each part of the gradients to the rank that owns it (collective_mover.h). With a
-// gather_codec these parts are encoded (coded_device_gather.h).
+// codec these parts are encoded (coded_device_gather.h, coded_device_sum.h).
 // Everything is in the order of the stream, and peers no longer use a slot when the operation is
 // over on this rank. NCCL does not compare operations, so ranks that issue different ones end at
 // the communicator's deadline.
@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "unit/device/coded_device_gather.h"
+#include "unit/device/coded_device_sum.h"
 #include "unit/device/collective_mover.h"
 #include "unit/device/device_mover.h"
 
@@ -29,9 +30,11 @@ class CollectiveUnitMover final : public DeviceMover {
   std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind) const override { return {}; }
   void finish(Track::Kind kind) const override { (void)finished(kind).ok(); }
   void look() const override {
-    if (coded_) coded_->look();
+    if (coded_gather_) coded_gather_->look();
+    if (coded_sum_) coded_sum_->look();
   }
-  const CodedDeviceGather* coded() const override { return coded_.get(); }
+  const CodedDeviceGather* coded_gather() const override { return coded_gather_.get(); }
+  const CodedDeviceSum* coded_sum() const override { return coded_sum_.get(); }
 
  private:
   explicit CollectiveUnitMover(const Request& request)
@@ -53,7 +56,9 @@ class CollectiveUnitMover final : public DeviceMover {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::unique_ptr<CollectiveMover> by_;
-  std::unique_ptr<CodedDeviceGather> coded_;  // gathers instead of by_ if the unit uses a codec
+  // These gather and reduce instead of by_ if the unit uses a codec for it.
+  std::unique_ptr<CodedDeviceGather> coded_gather_;
+  std::unique_ptr<CodedDeviceSum> coded_sum_;
   // Casts this rank's shards into the slot. Null if there are none.
   std::shared_ptr<const cuda::CastTable> casts_;
   std::optional<cuda::OwnedEvent> gathered_, reduced_;  // behind the last operation of each kind

@@ -21,9 +21,8 @@ Result<UnitAlgorithm> agree_on_algorithm(Communicator& among, uint64_t bytes, bo
 }
 
 Result<std::unique_ptr<DeviceMover>> DeviceMover::create(const Request& request) {
-  if (request.spec.gathers_coded()) {
-    FSCCL_LOG(kInfo, "unit '{}' moves its bytes by collectives: it has a gather_codec",
-              request.spec.name);
+  if (request.spec.gathers_coded() || request.spec.reduces_coded()) {
+    FSCCL_LOG(kInfo, "unit '{}' moves its bytes by collectives: it has a codec", request.spec.name);
     return CollectiveUnitMover::create(request);
   }
   FSCCL_ASSIGN(const UnitAlgorithm algorithm,

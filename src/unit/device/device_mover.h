@@ -14,6 +14,7 @@
 namespace fsccl {
 
 class CodedDeviceGather;
+class CodedDeviceSum;
 class DevicePool;
 
 // Chooses how `bytes` bytes move between the slots of all ranks of `among`, and logs the choice.
@@ -75,10 +76,12 @@ class DeviceMover {
   // Waits on the host until all work that was put on streams is over, or has failed.
   virtual void finish(Track::Kind kind) const = 0;
 
-  // These are for units with a gather_codec. look() fails the communicator if a gather that is over
-  // could not be decoded. coded() returns the gather, or null if the unit uses no codec.
+  // These are for units with codecs. look() fails the communicator if an operation that is over got
+  // codes that could not be decoded. The others return the gather and the sum that use a codec, or
+  // null.
   virtual void look() const {}
-  virtual const CodedDeviceGather* coded() const { return nullptr; }
+  virtual const CodedDeviceGather* coded_gather() const { return nullptr; }
+  virtual const CodedDeviceSum* coded_sum() const { return nullptr; }
 };
 
 }  // namespace fsccl

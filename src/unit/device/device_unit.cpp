@@ -6,6 +6,7 @@
 #include "cuda/pointer.h"
 #include "fsccl/insight.h"
 #include "unit/device/coded_device_gather.h"
+#include "unit/device/coded_device_sum.h"
 #include "unit/host/slot_set.h"
 
 namespace fsccl {
@@ -159,16 +160,20 @@ Status DeviceUnit::begin_call(void* given) {
 }
 
 Status DeviceUnit::codec_report(fsccl_codec_report_t* report) const {
-  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE) return Unit::codec_report(report);
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE && spec_.reduce_codec.kind == FSCCL_CODEC_NONE)
+    return Unit::codec_report(report);
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
-  if (const CodedDeviceGather* const coded = mover_->coded()) coded->report(report);
+  if (const CodedDeviceGather* const gather = mover_->coded_gather()) gather->report(report);
+  if (const CodedDeviceSum* const sum = mover_->coded_sum()) sum->report(report);
   report->gather_codec = spec_.gather_codec.name();
+  report->reduce_codec = spec_.reduce_codec.name();
   return success();
 }
 
-uint64_t DeviceUnit::shared_codec_bytes() const {
-  const CodedDeviceGather* const coded = mover_->coded();
-  return coded ? coded->room_bytes() : 0;
+DeviceUnit::SharedBytes DeviceUnit::shared_codec_bytes() const {
+  const CodedDeviceGather* const gather = mover_->coded_gather();
+  const CodedDeviceSum* const sum = mover_->coded_sum();
+  return {gather ? gather->room_bytes() : 0, sum ? sum->room_bytes() : 0};
 }
 
 // A unit by parameter is made of such units (parameter_units.h), each of which has one slot.

@@ -29,8 +29,11 @@ class DeviceUnit final : public Unit {
   Status check_idle() override { return success(); }  // the destructor waits
   Status check_zones() override { return success(); }
   Status codec_report(fsccl_codec_report_t* report) const override;
-  // Returns the memory that the unit's codec shares with those of other units.
-  uint64_t shared_codec_bytes() const;
+  // Returns the memory that the unit's codecs share with those of other units.
+  struct SharedBytes {
+    uint64_t gathers = 0, reductions = 0;
+  };
+  SharedBytes shared_codec_bytes() const;
 
   // The sizes of the unit's slots, for a declared step. 0 bytes: there is no such slot.
   struct SlotInfo {

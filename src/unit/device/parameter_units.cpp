@@ -37,26 +37,37 @@ void ParameterUnits::note_places() {
   }
 }
 
-// Adds up the reports of the units. A gather of all of them counts as one.
+// Adds up the reports of the units. A gather of all of them counts as one, but each gradient's
+// reduction counts, as in a unit on host memory.
 Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
-  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE) return Unit::codec_report(report);
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE && spec_.reduce_codec.kind == FSCCL_CODEC_NONE)
+    return Unit::codec_report(report);
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
-  uint64_t shared = 0;
+  DeviceUnit::SharedBytes shared;
   for (const std::unique_ptr<DeviceUnit>& unit : units_) {
     if (!unit) continue;
     fsccl_codec_report_t one = FSCCL_CODEC_REPORT_INIT;
     FSCCL_TRY(unit->codec_report(&one));
-    shared = std::max(shared, unit->shared_codec_bytes());
+    const DeviceUnit::SharedBytes with_others = unit->shared_codec_bytes();
+    shared.gathers = std::max(shared.gathers, with_others.gathers);
+    shared.reductions = std::max(shared.reductions, with_others.reductions);
     report->gathers = report->coded = std::max(report->gathers, one.gathers);
     report->plain_bytes += one.plain_bytes;
     report->sent_bytes += one.sent_bytes;
     // A unit that is made meanwhile may have enlarged the shared bytes after the report.
-    report->state_bytes += one.state_bytes - std::min(one.state_bytes, unit->shared_codec_bytes());
+    report->state_bytes += one.state_bytes - std::min(one.state_bytes, with_others.gathers);
+    report->reduce_state_bytes +=
+        one.reduce_state_bytes - std::min(one.reduce_state_bytes, with_others.reductions);
+    report->reductions += one.reductions;
+    report->reduce_plain_bytes += one.reduce_plain_bytes;
+    report->reduce_sent_bytes += one.reduce_sent_bytes;
     report->blocks += one.blocks;
     report->bound = std::max(report->bound, one.bound);
   }
-  report->state_bytes += shared;
+  report->state_bytes += shared.gathers;
+  report->reduce_state_bytes += shared.reductions;
   report->gather_codec = spec_.gather_codec.name();
+  report->reduce_codec = spec_.reduce_codec.name();
   return success();
 }
 

@@ -133,14 +133,11 @@ def test_an_unknown_codec_is_named():
     assert codecs.gather_codec('int8', torch.int32, False) is None
     with pytest.raises(ValueError, match="reduce_codec='delta' is not a codec: give 'bf16', "):
         codecs.known_reduction('delta')
-    assert codecs.reduce_codec('int8', torch.float64, torch.float32, False) is None
-    assert codecs.reduce_codec('int8', torch.bfloat16, torch.float32, True) is None
-    feedback = codecs.reduce_codec('int8-feedback', torch.bfloat16, torch.float32, False)
+    assert codecs.reduce_codec('int8', torch.float64, torch.float32) is None
+    feedback = codecs.reduce_codec('int8-feedback', torch.bfloat16, torch.float32)
     assert (feedback.kind, feedback.flags, feedback.scope) == (3, 8, 0)
     assert codecs.known_reduction('int8-feedback-everywhere') == 'int8-feedback-everywhere'
-    everywhere = codecs.reduce_codec(
-        'int8-feedback-everywhere', torch.float32, torch.float32, False
-    )
+    everywhere = codecs.reduce_codec('int8-feedback-everywhere', torch.float32, torch.float32)
     assert (everywhere.kind, everywhere.flags, everywhere.scope) == (3, 8, 1)
     assert codecs.gather_codec('mxfp8-everywhere', torch.bfloat16, False).scope == 1
     with pytest.raises(ValueError, match="'-everywhere' is not a codec"):
