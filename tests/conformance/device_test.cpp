@@ -190,8 +190,8 @@ TEST_P(Device, RootedOnes) {
   });
 }
 
-TEST_P(Device, AllToAllAndItsVForm) {
-  run_ranks(GetParam(), [](Rank& self) {
+void all_to_all_in_both_forms(int ranks) {
+  run_ranks(ranks, [](Rank& self) {
     const Setting at(self);
     constexpr size_t kCount = 50;
     const Numbers mine(*at.gpu, kCount * at.ranks, of_rank(at.rank)),
@@ -222,6 +222,14 @@ TEST_P(Device, AllToAllAndItsVForm) {
     }
     EXPECT_EQ(got_uneven, wanted);
   });
+}
+
+TEST_P(Device, AllToAllAndItsVForm) { all_to_all_in_both_forms(GetParam()); }
+// The totals of four ranks lie on both sides of the limit of the rule, and nevertheless they must
+// choose alike.
+TEST_P(Device, AllToAllOfAnyLengthsByARuleOfBytes) {
+  const Settings settings{{"FSCCL_PLAN", "all_to_all:60-=staged"}};
+  all_to_all_in_both_forms(GetParam());
 }
 
 TEST_P(Device, Lists) {

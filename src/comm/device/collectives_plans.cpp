@@ -33,10 +33,17 @@ bool same_shape(const DeviceCall& a, const DeviceCall& b) {
          same_parts(a.receives, b.receives);
 }
 
-uint64_t largest_bytes(const DeviceCall& call) {
+// Returns the bytes by which the algorithm is chosen. All ranks must choose alike, so the bytes
+// follow from what all of them know: they know one part of a gather or a scatter, and nothing of an
+// all-to-all with parts of any length.
+uint64_t bytes_to_choose_by(const DeviceCall& call, int ranks) {
+  constexpr uint64_t kUnknown = 1 << 20;
+  if (call.op == OpCode::all_to_all && !call.even) return kUnknown;
   uint64_t send = 0, receive = 0;
   for (const CallPart& part : call.sends) send += part.count;
   for (const CallPart& part : call.receives) receive += part.count;
+  if (call.op == OpCode::gather) receive = send * static_cast<uint64_t>(ranks);
+  if (call.op == OpCode::scatter) send = receive * static_cast<uint64_t>(ranks);
   return std::max(send, receive) * call.element();
 }
 
@@ -59,7 +66,8 @@ const DeviceCollectives::Kept& DeviceCollectives::kept(const DeviceCall& call) {
   for (auto [found, end] = kept_.equal_range(hash); found != end; ++found)
     if (same_shape(found->second.call, call)) return *(last_ = &found->second);
   const NativeAlgorithm algorithm =
-      choose_native(native_call(call, largest_bytes(call)), comm_.collectives().options().select);
+      choose_native(native_call(call, bytes_to_choose_by(call, comm_.size())),
+                    comm_.collectives().options().select);
   return *(last_ = &kept_.emplace(hash, Kept{call, algorithm, make_plan(call, algorithm)})->second);
 }
 
