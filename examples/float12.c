@@ -1,6 +1,7 @@
 /*
  * A block codec that sends floats of 12 bits: a sign, 8 bits of exponent and 3 of mantissa, rounded
- * to the nearest. Two elements take three bytes. `train --gather-codec float12` uses it.
+ * to the nearest. Two elements take three bytes. `train --gather-codec float12` and
+ * `--reduce-codec float12` use it.
  */
 #include "float12.h"
 

@@ -55,17 +55,20 @@ typedef enum fsccl_codec_kind {
    * a Hadamard matrix first rotates each 32 gradients. The receiver adds the sums of all hosts in
    * fp32, in the order of the hosts; its own host's sum is not encoded. If an element of a block is
    * not finite, or above 2^100, all elements of the block arrive as NaN, so that the program can
-   * skip the step. With FSCCL_CODEC_ERROR_FEEDBACK a rank keeps the rounding error of each element
-   * that it sent, and adds it to the element in the next reduction; this takes 4 bytes of the pool
-   * for each element. The errors are in units of the gradients, so divide by a loss scale that
-   * changes between steps before the reduction. Results never depend on measured times.
+   * skip the step; with BF16 each element stands alone. With FSCCL_CODEC_ERROR_FEEDBACK a rank
+   * keeps the rounding error of each element that it sent, and adds it to the element in the next
+   * reduction; this takes 4 bytes of the pool for each element. The errors are in units of the
+   * gradients, so divide by a loss scale that changes between steps before the reduction. Results
+   * never depend on measured times.
    *
-   * In memory of a GPU each rank encodes its own gradients for each other rank with both scopes,
-   * and gets the bits of FSCCL_CODEC_EVERYWHERE. For each element of the largest unit's gradients
-   * the pool has 4 bytes and the element's code twice. */
+   * In memory of a GPU, whatever the scope is, each rank encodes its own gradients for the ranks
+   * that sum them, and gets the bits of FSCCL_CODEC_EVERYWHERE. The units of a communicator share
+   * memory of the pool: for the largest unit, the codes that a rank sends, and for each element
+   * whose sum it makes, 4 bytes and a code for each rank. */
   FSCCL_CODEC_BF16 = 5,
   FSCCL_CODEC_INT4 = 6,
-  /* Each block by the functions of `custom`: gathers as FSCCL_CODEC_FP8, reductions as INT8. */
+  /* For gathers and reductions: the functions of `custom` encode each block. Blocks, NaN, feedback
+   * and memory are as with FSCCL_CODEC_INT8. */
   FSCCL_CODEC_CUSTOM = 7
 } fsccl_codec_kind_t;
 /* The scope of a codec says what it codes. */
@@ -91,29 +94,32 @@ typedef enum fsccl_codec_scope {
 /* Flags of codecs of reductions. */
 #define FSCCL_CODEC_ERROR_FEEDBACK 8u
 /* A block codec of the program: its functions encode and decode one block of parameters or
- * gradients. The library chooses blocks, leaves out those that are not finite or 0, measures errors
- * and sends checksums. docs/codecs.md has an example.
+ * gradients. They do not see blocks of zeros, nor those with an element that is not finite or is
+ * above 2^100, nor those with no element of 2^-100 or more. The library chooses blocks, measures
+ * errors and sends checksums. docs/codecs.md has an example.
  *
  * Determinism: the bytes depend on the elements alone, and the decoded elements on the bytes alone,
  * bit for bit on all ranks; else ranks compute with different parameters. Threads: several threads
  * call all three functions at once, with one context; they do not block, call the library or throw.
  * fsccl_unit_create copies the table and the name; functions and context live until the unit is
- * destroyed. Errors: the functions cannot fail. The operation fails with FSCCL_ERR_PROTOCOL on all
- * ranks, which names the codec and the rank, if a block is written beyond its size, or if a
- * measured block has a larger error than `bound`; shards stay as they were, and the communicator
- * has failed. All ranks give the same name, version, bound and sizes, else fsccl_unit_create
- * returns FSCCL_ERR_MISMATCH. */
+ * destroyed. Errors: the functions cannot fail. If a block is written beyond its size, or a block
+ * that is measured has a larger error than `bound`, the operation fails with FSCCL_ERR_PROTOCOL and
+ * names the codec and the rank; the communicator has failed. A gather fails on all ranks, while a
+ * reduction may be over on some, where the next call fails; sharded gradients are undefined then.
+ * Shards stay as they were. All ranks give the same name, version, bound and sizes, else
+ * fsccl_unit_create returns FSCCL_ERR_MISMATCH. */
 typedef struct fsccl_block_codec {
   size_t size;      /* size of this struct: set by FSCCL_BLOCK_CODEC_INIT */
   uint32_t version; /* version of the encoding: another one wherever the bytes change */
   const char* name; /* 1 to 31 of a-z, 0-9, _ and -; no built-in codec's */
   void* context;    /* first argument of the functions below */
   /* The largest error of a block, as of FSCCL_CODEC_FP8, where all elements are finite and at most
-   * 2^100: above 0, at most 1. For gathers, that of a wire_dtype of bf16 or fp16 is added. */
+   * 2^100: above 0, at most 1 (with FSCCL_CODEC_ERROR_FEEDBACK below 1). For gathers, that of a
+   * wire_dtype of bf16 or fp16 is added. */
   double bound;
   /* Bytes of an encoded block of `count` elements, 1 to the number of fsccl_codec_t.block: at least
    * 1, and at most 4 * count + 64; for a whole block fewer than in wire_dtype or reduce_dtype. The
-   * last block of a piece of memory is shorter. fsccl_unit_create asks once for each count. */
+   * last block of a piece of memory is shorter. fsccl_unit_create asks for each count. */
   size_t (*bytes)(void* context, size_t count);
   /* Writes the bytes of a block to `out`, which is filled with zeros. `elements` and `out` do not
    * overlap, and are aligned to 64 bytes. */

@@ -237,8 +237,8 @@ typedef struct fsccl_codec_report {
   uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;
   double max_error; /* the largest measured error of a block that was sent with the codec */
   double bound;     /* largest error that the kind allows */
-  /* reduce_codec: reductions; bytes of this rank's sums for other hosts, without and with the
-   * codec; memory of the pool for rounding errors, and the memory that all units of a lane share */
+  /* reduce_codec: reductions (by_parameter: of each gradient); bytes of this rank's sums for other
+   * hosts, without and with it; memory of the pool for errors, and that which units share */
   uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
   /* names, as "int8" or that of a fsccl_block_codec_t, until the unit is destroyed; NULL: none */
   const char *gather_codec, *reduce_codec;

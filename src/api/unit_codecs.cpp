@@ -58,7 +58,7 @@ Status check_on_gpu(const fsccl_codec_t& codec, const char* what, bool of_gather
                 codec.kind == FSCCL_CODEC_DELTA ? "FSCCL_CODEC_DELTA" : "FSCCL_CODEC_CUSTOM",
                 of_gather ? "FSCCL_CODEC_INT8, FSCCL_CODEC_FP8 or FSCCL_CODEC_MXFP8"
                           : "FSCCL_CODEC_INT8, FSCCL_CODEC_INT4 or FSCCL_CODEC_BF16");
-  if (codec.max_relative_error > 0)
+  if (of_gather && codec.max_relative_error > 0)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "{}: units in memory of a GPU do not measure errors in this release: leave "
                 "max_relative_error 0 there, which allows the kind's bound",
@@ -110,7 +110,7 @@ CodecSpec spec_of(const fsccl_codec_t& codec, bool gathers) {
 }
 
 // Copies the table of a custom codec, whose encoded blocks must be shorter than the plain ones of
-// `dtype`. Does nothing for codecs of other kinds.
+// `dtype`, each with a byte of the library's own. Does nothing for codecs of other kinds.
 Status read_custom(const fsccl_codec_t& codec, const char* what, fsccl_dtype_t dtype,
                    CodecSpec* spec) {
   if (codec.kind != FSCCL_CODEC_CUSTOM) return success();
@@ -118,10 +118,16 @@ Status read_custom(const fsccl_codec_t& codec, const char* what, fsccl_dtype_t d
   if (!made.ok()) return fail(made.status().code(), "{}: {}", what, made.status().text());
   spec->custom = made.take();
   const size_t plain = spec->block * dtype_size(dtype), coded = spec->custom->bytes(spec->block);
-  if (coded < plain) return success();
+  if (codec.flags & FSCCL_CODEC_ERROR_FEEDBACK && spec->custom->bound() >= 1)
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "{}: custom codec '{}' has the bound 1, with which rounding errors may grow without "
+        "end: state a lower one, or leave FSCCL_CODEC_ERROR_FEEDBACK out",
+        what, spec->custom->name());
+  if (coded + 1 < plain) return success();  // each block has a byte of the library's own
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "{}: custom codec '{}' takes {} bytes for a block of {} elements, which are {} bytes "
-              "as {}: leave the codec out",
+              "{}: custom codec '{}' takes {} bytes and one of the library for a block of {} "
+              "elements, which are {} bytes as {}: leave the codec out",
               what, spec->custom->name(), coded, spec->block, plain, dtype_name(dtype));
 }
 

@@ -107,7 +107,8 @@ void encode_sums_as(const Kind& kind, const T* from, size_t count, uint32_t bloc
     uint8_t* const own = codes;
     codes += kind.encode(*coded, now, scale.inverse, codes);
     if constexpr (std::is_same_v<Kind, Custom>) {
-      if (!nothing && until_audit == 0 && !work.overrun)
+      // With feedback all blocks are measured, because what a block loses would stay there.
+      if (!nothing && (feedback || until_audit == 0) && !work.overrun)
         work.worst = std::max(work.worst,
                               error_of<float>(kind, x, own, now, scale.value, float_of(largest)));
       until_audit = until_audit == 0 ? work.every - 1 : until_audit - 1;

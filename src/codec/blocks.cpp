@@ -113,8 +113,9 @@ SumsWritten encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, con
   work.every = audit.every;
   work.phase = audit.phase;
   encode_sum_kernel(from, dtype, count, form, work);
-  close(out, form, form.chunk_bytes(count), 0);
-  return {work.worst > block_bound(form, FSCCL_FLOAT32) ? work.worst : 0, work.overrun};
+  const bool beyond = work.worst > block_bound(form, FSCCL_FLOAT32);
+  if (!beyond && !work.overrun) close(out, form, form.chunk_bytes(count), 0);
+  return {beyond ? work.worst : 0, work.overrun};
 }
 
 size_t add_sums(const uint8_t* in, size_t size, float* sums, size_t count, const BlockForm& form,

@@ -17,7 +17,8 @@
 // exactly, with NaN as its scale, in two cases: its largest magnitude is neither 0 nor in [2^-100,
 // 2^100] (float16: up to 2^15), as with NaN and infinities, or its error is above the limit. In
 // sums nothing may go exactly. There such a block has NaN as its scale too, and the receiver gets
-// NaN for all its elements; a block below 2^-100 becomes 0.
+// NaN for all its elements; a block below 2^-100 becomes 0. bf16 has no scales: each element stands
+// alone there.
 //
 // The error of a block is its largest |x - x'| divided by its largest |x|, where x' is what the
 // receiver stores. block_bound() is the upper limit of it.
@@ -83,9 +84,18 @@ double block_bound(const BlockForm& form, fsccl_dtype_t dtype);
 struct BlockAudit {
   double most_error = 0;  // 0: the bound. Else all blocks are measured
   uint32_t every = 256;   // otherwise every so many-th block is measured
-  uint64_t phase = 0;     // beginning with this one; chunks follow each other
+  uint64_t phase = 0;     // beginning with this one (audit_phase())
   uint64_t room = 0;      // bytes of exact elements at most
 };
+
+// Returns the phase of a chunk whose first block is number `block` of operation `run`. The measured
+// blocks of an operation are `every` apart, and are others in each operation, so that each block is
+// measured once in `every` operations (97 and `every` have no common divisor, if it is a power of
+// two or any number that is not a multiple of 97).
+inline uint64_t audit_phase(uint64_t run, uint64_t block, uint32_t every) {
+  if (every == 0) return 0;
+  return (run * 97 % every + every - block % every) % every;
+}
 
 struct BlocksWritten {
   size_t bytes = 0;  // bytes of the chunk; 0: more elements would go exactly than there is room for
@@ -107,8 +117,8 @@ BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
 size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
                      const BlockForm& form, Overrun* overrun = nullptr);
 
-// These fields tell what a custom codec did wrong with elements that are to be summed. There is no
-// chunk if one of them is set.
+// These fields tell what a custom codec did wrong with elements that are to be summed. The chunk is
+// not valid then.
 struct SumsWritten {
   float worst = 0;  // the largest error of the measured blocks if it is beyond the bound, else 0
   Overrun overrun;
@@ -117,8 +127,8 @@ struct SumsWritten {
 // Encodes elements that are to be summed, as encode_blocks() does, but no block goes exactly.
 // `feedback` may be null. Otherwise it holds, for each element, what encoding has lost in earlier
 // sums; the encoder adds that first and stores what it loses this time. A block that is not finite
-// leaves its feedback unchanged. Writes form.chunk_bytes(count) bytes to `out`. The audit measures
-// blocks of a custom codec only, those that `every` and `phase` name.
+// leaves its feedback unchanged. Writes form.chunk_bytes(count) bytes to `out`. The audit is of
+// custom codecs: it measures the blocks that `every` and `phase` name, and with feedback all.
 SumsWritten encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                         float* feedback, uint8_t* out, const BlockAudit& audit = {});
 // Adds a chunk to `sums`, or writes it there if `adds` is false. Returns form.chunk_bytes(count).

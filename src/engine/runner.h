@@ -154,8 +154,8 @@ class Runner {
   bool enter_relayed(Operation& op, int peer, const fsccl_transport_line_t& line);
   template <class C>
   bool learn(C& cursor, int rank, uint32_t index, const Location& location);
-  // Takes over the location of a buffer of `rank`, and sets *unreachable if some rank cannot touch
-  // the buffer there. All ranks come to the same result. Returns false if this rank cannot find it.
+  // Takes over the location of a buffer of `rank`. Sets *unreachable, on all ranks alike, if some
+  // rank cannot touch the buffer there. Returns false if this rank cannot find it.
   bool learn_place(const Cursor& cursor, const OperationSettings& how, int rank, uint32_t index,
                    const Location& location, bool* unreachable);
 

@@ -27,6 +27,12 @@ class SharedByUnits {
     if (!made) entry = made = make();
     return made;
   }
+  // Lets later units make another object, while the present one stays with those that have it.
+  static void forget(const Pool& pool, const Communicator& comm) {
+    SharedByUnits& all = table();
+    const std::lock_guard lock(all.mutex_);
+    all.objects_.erase({&pool, &comm});
+  }
   // The destructor of an object calls this.
   static void forget_ended() {
     SharedByUnits& all = table();

@@ -333,6 +333,9 @@ TEST_F(DeviceCodec, SumsOfEveryLayoutTypeAndKindAsOnTheHost) {
 }
 
 TEST_F(DeviceCodec, SumsByParameterAndOfFrozenAndTiedOnes) {
+  run_on_gpus(1, [](Rank& self, OnGpu& on) {
+    reduces_alike(sums_of(FSCCL_CODEC_INT8, FSCCL_CODEC_ERROR_FEEDBACK), on, self);
+  });
   run_on_gpus(3, [](Rank& self, OnGpu& on) {
     UnitCase c = sums_of(FSCCL_CODEC_INT8, FSCCL_CODEC_ERROR_FEEDBACK);
     c.by_parameter = true;

@@ -73,7 +73,8 @@ def enable(
     16, 8 or 4 bits an element, with a loss (docs/codecs.md). With "-feedback" behind the name a
     rank adds what one step lost to the next step's gradients, which takes 4 bytes for each element
     that the rank sends. With "-everywhere" at the end each rank codes its own gradients for each
-    other rank, also inside a host ("int8-feedback-everywhere"). The loss is in units of the
+    other rank, also inside a host ("int8-feedback-everywhere"); groups on GPUs do so whenever they code.
+    The loss is in units of the
     gradients, so do not use it with a loss scale that changes, unless you divide by the scale
     before gradients are reduced. The codec is not used for gradients other than fp16, bf16 or fp32,
     nor for HSDP's sum over replicas. None means FSCCL_TORCH_REDUCE_CODEC, which is empty by

@@ -98,7 +98,7 @@ class DeviceKernels {
   Status decode(const BlockTable& table, CUdeviceptr codes_base, CUdeviceptr elements_base,
                 CUdeviceptr states, CUstream stream) const;
 
-  // These do the same with elements that are to be summed. Parts begin at a multiple of 4 bytes.
+  // These encode and decode elements that are to be summed. Parts begin at a multiple of 4 bytes.
   // encode_sums() adds what is at `feedback` to the elements and leaves there what encoding loses:
   // floats, one for each element, in the order of the table. 0: no feedback. decode_sums() writes
   // fp32. A table may be in several launches at a time.

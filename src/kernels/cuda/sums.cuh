@@ -39,8 +39,9 @@ __device__ __forceinline__ void rotate_back(float (&x)[4]) {
 }
 
 // ---- The kinds of codes. encode() writes the codes of four elements, from number `i` of a block
-// on, which are multiplied by `inverse`; decode() reads them. What lies at or beyond `end` is
-// neither written nor read. All lanes of a warp call them.
+// on, which are multiplied by `inverse`; decode() reads them. A block of `end` elements has
+// code_bytes(end) bytes of codes, and what lies beyond them is neither written nor read. All lanes
+// of a warp call them.
 
 struct Int8Sums : Int8Codes {
   static constexpr bool kRotates = false;
@@ -133,7 +134,8 @@ __device__ __forceinline__ void with_sums(uint32_t codec, const Act& act) {
 
 // ---- Blocks
 
-// Four elements from number `i` on, with what earlier sums have lost of them.
+// Four elements from number `i` on, with what earlier sums have lost of them. A NaN keeps its bits,
+// which an addition would change.
 template <class T>
 __device__ __forceinline__ void load_sums(const T* from, const float* feedback, unsigned i,
                                           unsigned count, float (&x)[4]) {
@@ -141,7 +143,7 @@ __device__ __forceinline__ void load_sums(const T* from, const float* feedback, 
   if (!feedback) return;
   FSCCL_UNROLL
   for (unsigned k = 0; k < 4; k++)
-    if (i + k < count) x[k] += feedback[i + k];
+    if (i + k < count && x[k] == x[k]) x[k] += feedback[i + k];
 }
 
 // Decodes four elements, multiplied by the scale, as the receiver does.

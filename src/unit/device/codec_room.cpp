@@ -1,5 +1,7 @@
 #include "unit/device/codec_room.h"
 
+#include <type_traits>
+
 #include "comm/device/collectives.h"
 #include "unit/shared_by_units.h"
 
@@ -52,6 +54,13 @@ CodecRoom::~CodecRoom() {
     Shared<Use::gathers>::forget_ended();
   else
     Shared<Use::reductions>::forget_ended();
+}
+
+void CodecRoom::abandon() const {
+  if (use_ == Use::gathers)
+    Shared<Use::gathers>::forget(pool_, comm_);
+  else
+    Shared<Use::reductions>::forget(pool_, comm_);
 }
 
 // Returns false if streams may still use the memory, which then stays allocated.

@@ -1,7 +1,7 @@
-// The memory in which units on GPUs have codes between the codec and the collective
-// (coded_device_gather.h, coded_device_sum.h). All units of a communicator share one room for
-// gathers and one for reductions, because these run one after the other: the stream of an operation
-// waits for the last operation that used the room.
+// The memory in which units on GPUs have codes between the codec and the collective, and decoded
+// gradients until they are summed (coded_device_gather.h, coded_device_sum.h). All units of a
+// communicator share one room for gathers and one for reductions, because these run one after the
+// other: the stream of an operation waits for the last operation that used the room.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -36,6 +36,8 @@ class CodecRoom {
   // Makes the room at least so long. If it has to move, the host waits for the last operation.
   // FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
   Status reserve(uint64_t bytes);
+  // Streams may use the room for ever, so later units get another one.
+  void abandon() const;
   // These are called around the use of the room on a stream. The caller holds a Current.
   Status begin(cuda::CUstream stream) const { return last_->make_wait(stream); }
   Status end(cuda::CUstream stream) const { return last_->record(stream); }

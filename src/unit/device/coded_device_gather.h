@@ -40,6 +40,7 @@ class CodedDeviceGather {
   // Any thread may call these.
   void report(fsccl_codec_report_t* report) const;
   uint64_t room_bytes() const { return room_->bytes(); }  // memory that units share
+  void abandon_room() const { room_->abandon(); }
 
  private:
   CodedDeviceGather(const UnitSpec& spec, DevicePool& pool)

@@ -69,11 +69,11 @@ Status CodedDeviceSum::make_tables() {
 }
 
 Status CodedDeviceSum::allocate() {
+  if (spec_.reduce_codec.flags & FSCCL_CODEC_ERROR_FEEDBACK && sent_elements_) {
+    FSCCL_ASSIGN(feedback_, allocate_for_codec(pool_, sent_elements_ * sizeof(float), true));
+  }
   const uint64_t received = round_up(part_bytes_, kCodesAlignment) * ranks();
-  FSCCL_TRY(room_->reserve(std::max<uint64_t>(sent_room_ + received + row_bytes_ * ranks(), 1)));
-  if (!(spec_.reduce_codec.flags & FSCCL_CODEC_ERROR_FEEDBACK) || !sent_elements_) return success();
-  FSCCL_ASSIGN(feedback_, allocate_for_codec(pool_, sent_elements_ * sizeof(float), true));
-  return success();
+  return room_->reserve(std::max<uint64_t>(sent_room_ + received + row_bytes_ * ranks(), 1));
 }
 
 // The unit has waited for its streams.

@@ -9,7 +9,6 @@
 #pragma once
 #include <atomic>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "fsccl/insight.h"
@@ -23,7 +22,7 @@ namespace fsccl {
 class CodedDeviceSum {
  public:
   // `pieces` are the gradients of all ranks, as in CollectiveMover::Request, in the reduce_dtype,
-  // which the codec takes. Codec blocks begin at the first element of each piece. The
+  // a type that the codec encodes. Codec blocks begin at the first element of each piece. The
   // communicator's DeviceCollectives are prepared.
   static Result<std::unique_ptr<CodedDeviceSum>> create(const UnitSpec& spec, DevicePool& pool,
                                                         std::vector<CollectiveMover::Piece> pieces);
@@ -40,6 +39,7 @@ class CodedDeviceSum {
   // Any thread may call these.
   void report(fsccl_codec_report_t* report) const;
   uint64_t room_bytes() const { return room_->bytes(); }  // memory that units share
+  void abandon_room() const { room_->abandon(); }
 
  private:
   CodedDeviceSum(const UnitSpec& spec, DevicePool& pool, std::vector<CollectiveMover::Piece> pieces)
@@ -63,7 +63,8 @@ class CodedDeviceSum {
   // The room has the codes that the rank sends, behind them those that it receives, and then rows
   // of fp32, one for each rank, with the elements that this rank sums.
   std::vector<uint64_t> own_offsets_;  // in a row: the offset of each piece of this rank
-  uint64_t sent_room_ = 0, part_bytes_ = 0, row_bytes_ = 0;  // a part: the codes from one rank
+  uint64_t sent_room_ = 0, row_bytes_ = 0;
+  uint64_t part_bytes_ = 0;  // bytes of the codes that one other rank sends to this one
   uint64_t sent_elements_ = 0, sent_bytes_ = 0;
   cuda::CUdeviceptr feedback_ = 0;
   std::shared_ptr<const cuda::BlockTable> encoded_, decoded_;

@@ -48,8 +48,8 @@ CollectiveUnitMover::~CollectiveUnitMover() {
   for (const auto kind : {Track::Kind::parameters, Track::Kind::gradients}) finish(kind);
   if (gathered_->complete() && reduced_->complete()) return;
   (void)by_.release();  // streams still use their memory, and freeing it would wait for them
-  (void)coded_gather_.release();
-  (void)coded_sum_.release();
+  if (coded_gather_) coded_gather_.release()->abandon_room();
+  if (coded_sum_) coded_sum_.release()->abandon_room();
   (void)new auto(std::move(casts_));
 }
 

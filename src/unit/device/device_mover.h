@@ -77,8 +77,8 @@ class DeviceMover {
   virtual void finish(Track::Kind kind) const = 0;
 
   // These are for units with codecs. look() fails the communicator if an operation that is over got
-  // codes that could not be decoded. The others return the gather and the sum that use a codec, or
-  // null.
+  // codes that could not be decoded. coded_gather() and coded_sum() return the gather and the sum
+  // that use a codec, or null.
   virtual void look() const {}
   virtual const CodedDeviceGather* coded_gather() const { return nullptr; }
   virtual const CodedDeviceSum* coded_sum() const { return nullptr; }

@@ -34,6 +34,8 @@ class DeviceUnit final : public Unit {
     uint64_t gathers = 0, reductions = 0;
   };
   SharedBytes shared_codec_bytes() const;
+  // Fails the communicator if an operation that is over got codes that could not be decoded.
+  void look() const { mover_->look(); }
 
   // The sizes of the unit's slots, for a declared step. 0 bytes: there is no such slot.
   struct SlotInfo {

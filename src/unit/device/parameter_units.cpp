@@ -71,7 +71,10 @@ Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
   return success();
 }
 
+// A call for one parameter also tells of codes of others that could not be decoded.
 Status ParameterUnits::begin_call(void* stream) {
+  for (const std::unique_ptr<DeviceUnit>& unit : units_)
+    if (unit) unit->look();
   stream_ = stream;  // each unit checks it by itself
   return success();
 }

@@ -62,7 +62,8 @@ uint64_t BlockGather::encode_own() {
     const std::byte* from = slots_[range.slot] + range.offset;
     for (uint64_t left = range.bytes / size; left;) {
       const size_t count = std::min<uint64_t>(left, kBlocksMost);
-      const BlockAudit audit{spec_.max_relative_error, spec_.audit_every, phase_, room};
+      const BlockAudit audit{spec_.max_relative_error, spec_.audit_every,
+                             audit_phase(encodings_, sum.blocks, spec_.audit_every), room};
       const BlocksWritten made =
           encode_blocks(from, range.dtype, count, form_, audit, out + written);
       sum.blocks += made.blocks;
@@ -78,12 +79,12 @@ uint64_t BlockGather::encode_own() {
       if (!made.bytes || !broken_.empty()) return 0;
       written += made.bytes;
       room -= made.bytes - form_.chunk_bytes(count);
-      phase_ += made.blocks;
       from += count * size;
       left -= count;
     }
   }
   count_blocks(sum);
+  encodings_++;
   return written;
 }
 

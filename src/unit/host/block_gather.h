@@ -42,7 +42,7 @@ class BlockGather final : public CodedGather {
   const BlockForm form_;
   Table sizes_;  // coded bytes, by host
   bool known_ = false;
-  uint64_t phase_ = 0;  // number of blocks so far; it chooses the audited ones
+  uint64_t encodings_ = 0;  // it chooses the audited blocks
   uint64_t sent_ = 0;
   std::string broken_;  // how the custom codec broke its word; empty: it has not
 };

@@ -100,9 +100,12 @@ void CodedSum::plan_exchange() {
 
 Status CodedSum::run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
                      const OperationSettings& finishes, const Fingerprint& called, Chain* chain) {
-  slots_.resize(slots.size());
-  for (size_t k = 0; k < slots.size(); k++) slots_[k] = slots.base(k);
-  sharded_grads_ = sharded_grads;
+  elements_.resize(ranges_.size());
+  sharded_grads_.resize(ranges_.size());
+  for (size_t r = 0; r < ranges_.size(); r++) {
+    elements_[r] = slots.base(ranges_[r].slot) + ranges_[r].offset;
+    if (!partial_sums_) sharded_grads_[r] = sharded_grads[ranges_[r].parameter];
+  }
   finishes_ = finishes;
   lane_.engine().tally().moved(plain_bytes_, sent_bytes_);
   Fingerprint fingerprint = called;
@@ -113,10 +116,12 @@ Status CodedSum::run(const SlotSet& slots, const std::vector<std::byte*>& sharde
 Completion CodedSum::encode(Operation& op) {
   uint8_t* out = staging_->sent();
   float* feedback = feedback_;
+  uint64_t blocks = 0;
   for (size_t holder = 0; holder < ranks(); holder++)
-    for (const LaneExchange::Range& range : ranges_) {
+    for (size_t r = 0; r < ranges_.size(); r++) {
+      const LaneExchange::Range& range = ranges_[r];
       if (range.holder != holder || holder == self_) continue;
-      const uint64_t written = encode_range(range, out, feedback);
+      const uint64_t written = encode_range(r, out, feedback, &blocks);
       if (!broken_.empty()) return fail(op, self_, broken_);
       out += written;
       if (feedback) feedback += range.bytes / dtype_size(range.dtype);
@@ -129,13 +134,15 @@ Completion CodedSum::encode(Operation& op) {
   return Completion::again;
 }
 
-uint64_t CodedSum::encode_range(const LaneExchange::Range& range, uint8_t* out, float* feedback) {
+uint64_t CodedSum::encode_range(size_t number, uint8_t* out, float* feedback, uint64_t* blocks) {
+  const LaneExchange::Range& range = ranges_[number];
   const size_t size = dtype_size(range.dtype);
-  const std::byte* from = slots_[range.slot] + range.offset;
+  const std::byte* from = elements_[number];
   uint64_t written = 0;
   for (uint64_t left = range.bytes / size; left;) {
     const size_t count = std::min<uint64_t>(left, kBlocksMost);
-    const BlockAudit audit{.every = spec_.audit_every, .phase = phase_};
+    const BlockAudit audit{.every = spec_.audit_every,
+                           .phase = audit_phase(runs_, *blocks, spec_.audit_every)};
     const SumsWritten made =
         encode_sums(from, range.dtype, count, form_, feedback, out + written, audit);
     if (made.overrun)
@@ -144,7 +151,7 @@ uint64_t CodedSum::encode_range(const LaneExchange::Range& range, uint8_t* out, 
       broken_ = form_.custom->text_of(made.worst, block_bound(form_, FSCCL_FLOAT32), FSCCL_FLOAT32);
     if (!broken_.empty()) return 0;
     written += form_.chunk_bytes(count);
-    phase_ += form_.blocks(count);
+    *blocks += form_.blocks(count);
     from += count * size;
     if (feedback) feedback += count;
     left -= count;
@@ -156,13 +163,13 @@ Completion CodedSum::sum(Operation& op) {
   const uint64_t own = coded_bytes(self_);
   received_.resize(ranks());
   for (size_t q = 0; q < ranks(); q++) received_[q] = staging_->received() + q * own;
-  for (const LaneExchange::Range& range : ranges_) {
-    if (range.holder != self_) continue;
-    const uint64_t elements = range.bytes / dtype_size(range.dtype);
+  for (size_t r = 0; r < ranges_.size(); r++) {
+    if (ranges_[r].holder != self_) continue;
+    const uint64_t elements = ranges_[r].bytes / dtype_size(ranges_[r].dtype);
     for (uint64_t at = 0; at < elements; at += kBlocksMost) {
       const size_t count = std::min<uint64_t>(kBlocksMost, elements - at);
-      if (!sum_chunk(op, range, at, count)) return Completion::again;
-      finish(range, at, count);
+      if (!sum_chunk(op, r, at, count)) return Completion::again;
+      finish(r, at, count);
     }
   }
   runs_++;
@@ -172,8 +179,8 @@ Completion CodedSum::sum(Operation& op) {
 }
 
 // Sums up a chunk of all ranks.
-bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at,
-                         size_t count) {
+bool CodedSum::sum_chunk(Operation& op, size_t number, uint64_t at, size_t count) {
+  const LaneExchange::Range& range = ranges_[number];
   const size_t size = dtype_size(range.dtype), bytes = form_.chunk_bytes(count);
   float *const sums = staging_->sums.data(), *const own = staging_->mine.data();
   for (size_t q = 0; q < ranks(); q++) {
@@ -189,18 +196,17 @@ bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64
       received_[q] += bytes;
       continue;
     }
-    const std::byte* const from = slots_[range.slot] + range.offset + at * size;
+    const std::byte* const from = elements_[number] + at * size;
     cast(q > 0 ? own : sums, FSCCL_FLOAT32, from, range.dtype, count, Stores::cached);
     for (size_t i = 0; q > 0 && i < count; i++) sums[i] += own[i];
   }
   return true;
 }
 
-void CodedSum::finish(const LaneExchange::Range& range, uint64_t at, size_t count) {
+void CodedSum::finish(size_t number, uint64_t at, size_t count) {
   const float* const sums = staging_->sums.data();
   if (partial_sums_) {
-    std::memcpy(slots_[range.slot] + range.offset + at * sizeof(float), sums,
-                count * sizeof(float));
+    std::memcpy(elements_[number] + at * sizeof(float), sums, count * sizeof(float));
     return;
   }
   const void* source = sums;
@@ -209,7 +215,7 @@ void CodedSum::finish(const LaneExchange::Range& range, uint64_t at, size_t coun
   last.n = 1;
   last.from = FSCCL_FLOAT32;
   last.to = grad_dtype_;
-  last.dst = sharded_grads_[range.parameter] + at * dtype_size(grad_dtype_);
+  last.dst = sharded_grads_[number] + at * dtype_size(grad_dtype_);
   last.count = count;
   last.scale = finishes_.scale;
   last.divisor = finishes_.divisor;

@@ -9,7 +9,7 @@
 // the element the next time. The errors take 4 bytes for each element that the rank sends.
 //
 // A custom codec that writes beyond its size, or whose block is beyond its stated bound, fails the
-// sum on all ranks.
+// communicator. Ranks that have their sums already learn of it in the next call.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -45,12 +45,13 @@ class CodedSum final : public LaneOperation {
   static CodedSum& of(Operation& op) { return static_cast<CodedSum&>(owner_of(op)); }
   Completion encode(Operation& op);
   // Returns the bytes written, or 0 if the custom codec did something wrong; broken_ says what.
-  uint64_t encode_range(const LaneExchange::Range& range, uint8_t* out, float* feedback);
+  // `blocks` is the number of blocks so far.
+  uint64_t encode_range(size_t range, uint8_t* out, float* feedback, uint64_t* blocks);
   Completion sum(Operation& op);
   void plan_exchange();
   // Returns false if the operation has failed.
-  bool sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at, size_t count);
-  void finish(const LaneExchange::Range& range, uint64_t at, size_t count);
+  bool sum_chunk(Operation& op, size_t range, uint64_t at, size_t count);
+  void finish(size_t range, uint64_t at, size_t count);
   size_t ranks() const { return static_cast<size_t>(lane_.size()); }
   uint64_t coded_bytes(size_t holder) const;
 
@@ -66,11 +67,11 @@ class CodedSum final : public LaneOperation {
   uint64_t plain_bytes_ = 0, sent_bytes_ = 0, state_bytes_ = 0;  // sizes for one sum
 
   // The arguments of the sum that runs, and how far it has come.
-  std::vector<std::byte*> slots_, sharded_grads_;
+  // By range: where its elements lie, and of contributions where their sums go.
+  std::vector<std::byte*> elements_, sharded_grads_;
   OperationSettings finishes_;
   std::vector<const uint8_t*> received_;  // by rank: the next chunk to add
-  uint64_t phase_ = 0;  // number of blocks so far; it chooses those of a custom codec to measure
-  std::string broken_;  // how the custom codec broke its word; empty: it has not
+  std::string broken_;                    // how the custom codec broke its word; empty: it has not
 
   std::atomic<uint64_t> runs_{0};
 };

@@ -227,7 +227,8 @@ SumsOf sums_of(const Floats& from, const CustomCodec& codec, float* feedback = n
       encode_sums(from.data(), FSCCL_FLOAT32, from.size(), form, feedback, chunk.data(), audit);
   sums.added = add_sums(chunk.data(), chunk.size(), sums.made.data(), from.size(), form, true,
                         &sums.overrun);
-  EXPECT_EQ(sums.added, sums.overrun ? 0 : chunk.size());
+  const bool valid = sums.written.worst == 0 && !sums.written.overrun && !sums.overrun;
+  EXPECT_EQ(sums.added, valid ? chunk.size() : 0);
   return sums;
 }
 
@@ -264,6 +265,34 @@ TEST(CustomCodec, SumsFeedBackWhatTheyLose) {
   for (size_t i = 0; i < words.size(); i++)
     EXPECT_NEAR(all[i] / kSteps, static_cast<double>(words[i]), std::fabs(words[i]) / 400 + 1e-6)
         << i;
+}
+
+// Each block is measured once in `every` operations, however many blocks an operation has.
+TEST(CustomCodec, TheAuditComesToEveryBlock) {
+  for (const uint32_t every : {1u, 2u, 8u, 256u})
+    for (const uint64_t blocks : {1u, 4u, 8u, 255u, 256u, 512u, 1000u}) {
+      std::vector<int> measured(blocks);
+      for (uint64_t run = 0; run < every; run++) {
+        // The operation has chunks of three blocks.
+        for (uint64_t first = 0; first < blocks; first += 3)
+          for (uint64_t block = first + audit_phase(run, first, every);
+               block < std::min(first + 3, blocks); block += every)
+            measured[block]++;
+      }
+      EXPECT_EQ(measured, std::vector<int>(blocks, 1)) << every << " of " << blocks;
+    }
+}
+
+// A loss beyond the bound would stay in the feedback for good.
+TEST(CustomCodec, WithFeedbackSumsMeasureEveryBlock) {
+  const Floats words = normal_floats(1280);
+  Liar liar;
+  liar.adds = NAN;
+  const auto codec = codec_of(liar.table);
+  Floats feedback(words.size(), 0.0f);
+  const BlockAudit never{.every = 1u << 30, .phase = 1u << 20};
+  EXPECT_EQ(sums_of(words, *codec, nullptr, never).written.worst, 0);
+  EXPECT_TRUE(std::isinf(sums_of(words, *codec, feedback.data(), never).written.worst));
 }
 
 TEST(CustomCodec, SumsTellWhatACodecDoesWrong) {
