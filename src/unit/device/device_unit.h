@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "cuda/host_memory.h"
 #include "fsccl/insight.h"
 #include "pool/device/device_pool.h"
@@ -86,6 +87,8 @@ class DeviceUnit final : public Unit {
   Status no_work() const;
   // Is called within a step of the mover.
   Status take(Slot& slot);
+  Status run_begun(FunctionRef<Status()> rest) const;
+  Status begin_step(Slot& slot);
   // Gives the slot back. `readers` are waits in addition to the mover's.
   Status give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpParams> readers = {});
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;

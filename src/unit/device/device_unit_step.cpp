@@ -1,8 +1,10 @@
 // The calls of a training step for a unit on a GPU.
+#include <array>
 #include <bit>
 
 #include "base/hash.h"
 #include "base/user_call.h"
+#include "comm/chain.h"
 #include "cuda/pointer.h"
 #include "unit/device/device_unit.h"
 #include "unit/replica_check.h"
@@ -27,6 +29,27 @@ Status DeviceUnit::give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpPar
   return pool_.give_back(slot.key, stream_, std::move(released));
 }
 
+// Runs the part of a call in which other ranks count on this one. If it ends early, by an error or
+// for lack of memory, the communicator fails.
+Status DeviceUnit::run_begun(FunctionRef<Status()> rest) const {
+  Chain chain;
+  chain.begin();
+  return chain.run(std::array{&engine()}, rest);
+}
+
+// Begins a step of the mover, and takes the slot unless it is held. A refusal is the same on all
+// ranks. Only this rank may find no memory in the middle, and that fails the communicator.
+Status DeviceUnit::begin_step(Slot& slot) {
+  Status refused = success();
+  Status ran = run_begun([&]() -> Status {
+    refused = mover_->begin(slot.kind, stream_);
+    if (refused.ok() && !slot.held) refused = take(slot);
+    return success();
+  });
+  FSCCL_TRY(std::move(ran));
+  return refused;
+}
+
 std::byte* DeviceUnit::slot_address(const Slot& slot, uint64_t offset) const {
   return reinterpret_cast<std::byte*>(pool_.slots(rank_in_pool_) + slot.offset + offset);
 }
@@ -47,12 +70,7 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
   const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
   const bool kept = parameters_.held && contents_valid_ && !changed_ && !own,
              again = parameters_.held && !kept;
-  FSCCL_TRY(mover_->begin(Track::Kind::parameters, stream_));
-  if (!parameters_.held) FSCCL_TRY(take(parameters_));
-  if (again) {
-    const cuda::Current current(pool_.device());
-    FSCCL_TRY(read_->make_wait(stream_));
-  }
+  FSCCL_TRY(begin_step(parameters_));
   DeviceMover::Gather gather{.stream = stream_,
                              .slot = parameters_.offset,
                              .writable = own,
@@ -65,7 +83,13 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
   contents_valid_ = !own;  // a slot that the caller writes does not hold the shards
   changed_ = changed_ && own;
   *state = FSCCL_OK;
-  return mover_->gather(gather);
+  return run_begun([&]() -> Status {
+    if (again) {
+      const cuda::Current current(pool_.device());
+      FSCCL_TRY(read_->make_wait(stream_));
+    }
+    return mover_->gather(gather);
+  });
 }
 
 Status DeviceUnit::give_back_params() {
@@ -75,7 +99,7 @@ Status DeviceUnit::give_back_params() {
     FSCCL_TRY(read_->record(stream_));
   } else {
     contents_valid_ = false;
-    FSCCL_TRY(give_back(parameters_));
+    FSCCL_TRY(run_begun([&] { return give_back(parameters_); }));
   }
   mover_->look();
   // A failed communicator does not keep the slot.
@@ -103,9 +127,8 @@ Result<std::byte*> DeviceUnit::grad_slot(size_t, void* stream) {
   if (!gradients_.held) {
     if (engine().failed()) return engine().failure();
     FSCCL_TRY(begin_call(stream));
-    FSCCL_TRY(mover_->begin(Track::Kind::gradients, stream_));
-    FSCCL_TRY(take(gradients_));
-    FSCCL_TRY(mover_->took(Track::Kind::gradients, stream_));
+    FSCCL_TRY(begin_step(gradients_));
+    FSCCL_TRY(run_begun([&] { return mover_->took(Track::Kind::gradients, stream_); }));
   }
   return slot_address(gradients_, 0);
 }
@@ -222,8 +245,7 @@ Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_stat
   if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
   FSCCL_TRY(check_named(sharded_grads_named_));
   if (request.grads) FSCCL_TRY(prepare_pack(request.grads));
-  FSCCL_TRY(mover_->begin(Track::Kind::gradients, stream_));
-  if (!gradients_.held) FSCCL_TRY(take(gradients_));
+  FSCCL_TRY(begin_step(gradients_));
 
   DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};
   const bool final = replica_sum_ && !request.defer_replicas;
@@ -237,15 +259,18 @@ Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_stat
   reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
   reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags),
                              std::bit_cast<uint64_t>(request.scale));
-  Status done = request.grads ? pack() : success();
-  if (done.ok()) done = mover_->reduce(reduce);
-  if (done.ok() && final) done = sum_over_replicas(reduce, norm);
-  Status given = give_back(
-      gradients_, final ? replica_sum_->released() : std::vector<cuda::CUstreamBatchMemOpParams>());
   reduced_once_ = true;
   replicas_pending_ = replica_sum_ && !final;
-  FSCCL_TRY(std::move(done));
-  FSCCL_TRY(std::move(given));
+  Status reduced = run_begun([&]() -> Status {
+    Status done = request.grads ? pack() : success();
+    if (done.ok()) done = mover_->reduce(reduce);
+    if (done.ok() && final) done = sum_over_replicas(reduce, norm);
+    Status given = give_back(gradients_, final ? replica_sum_->released()
+                                               : std::vector<cuda::CUstreamBatchMemOpParams>());
+    FSCCL_TRY(std::move(done));
+    return given;
+  });
+  FSCCL_TRY(std::move(reduced));
   if (!spec_.marks_changes) changed_ = true;
   if (to_device && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
   for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)

@@ -1,5 +1,8 @@
 #include "unit/device/p2p_mover.h"
 
+#include <array>
+
+#include "comm/chain.h"
 #include "pool/device/device_pool.h"
 #include "pool/device/reach.h"
 
@@ -70,19 +73,23 @@ Status P2pMover::took(Track::Kind kind, cuda::CUstream stream, OpCode what) {
   return track(kind).end(stream, false);
 }
 
-// Runs the program after enter(), from which on peers wait for this rank. An error of this rank
-// therefore fails the communicator.
-Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
+// Runs the program after enter(), from which on peers wait for this rank. An error of this rank, or
+// no memory for it, therefore fails the communicator.
+Status P2pMover::run(Track& track, StreamProgram& program, uint64_t slot, bool again,
                      cuda::CUstream stream, const ReduceRun& reduce) {
   // A rank without anything to read signals this, too, because the others cannot know it.
   const bool shows_slot = &program != barrier_.get();
-  Status ran = entered.ok() ? program.run(track, slot, stream, reduce) : std::move(entered);
-  if (ran.ok()) ran = track.end(stream, shows_slot && !program.plan().says_done);
-  if (ran.ok()) return ran;
-  Error error = ran.error();
-  error.rank = track.rank();
-  spec_.shard_comm->engine().fail_all(error);
-  (void)track.end(stream, false).ok();  // so that no rank waits for this one
+  Chain chain;
+  chain.begin();
+  const auto rest = [&]() -> Status {
+    if (again) FSCCL_TRY(track.wait_released(stream));
+    FSCCL_TRY(program.run(track, slot, stream, reduce));
+    return track.end(stream, shows_slot && !program.plan().says_done);
+  };
+  Status ran = chain.run(std::array{&spec_.shard_comm->engine()},
+                         [&]() -> Status { return rest().with_peer(track.rank(), -1); });
+  // No rank may wait for an operation that this rank did not put on its stream.
+  if (!ran.ok()) (void)track.end(stream, false).ok();
   return ran;
 }
 
@@ -93,13 +100,12 @@ Status P2pMover::gather(const Gather& gather) {
                                                     : read_)
                                      .get();
   track.enter(OpCode::unshard, gather.flags, gather.hash);
-  return run(gather.again ? track.wait_released(gather.stream) : success(), track, *program,
-             gather.slot, gather.stream, {});
+  return run(track, *program, gather.slot, gather.again, gather.stream, {});
 }
 
 Status P2pMover::reduce(const Reduce& reduce) {
   gradients_->enter(OpCode::reduce_grads, reduce.flags, reduce.hash);
-  return run(success(), *gradients_, *reduce_, reduce.slot, reduce.stream, reduce.run);
+  return run(*gradients_, *reduce_, reduce.slot, false, reduce.stream, reduce.run);
 }
 
 }  // namespace fsccl

@@ -39,9 +39,9 @@ class P2pMover final : public DeviceMover {
                                                  const std::vector<std::byte*>& places) const;
   Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
                 const std::vector<std::byte*>& places) const;
-  // Runs the rest of an operation that was entered without an error so far.
-  Status run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
-             cuda::CUstream stream, const ReduceRun& reduce);
+  // Runs the rest of an operation that was entered. `again` is that of Gather.
+  Status run(Track& track, StreamProgram& program, uint64_t slot, bool again, cuda::CUstream stream,
+             const ReduceRun& reduce);
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;

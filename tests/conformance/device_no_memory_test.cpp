@@ -1,0 +1,126 @@
+// Tests units on GPUs of which one rank finds no memory in the middle of a call. One allocation of
+// the rank fails, another one in each run. If the call had told no other rank by then, it can be
+// made again. Otherwise the communicator fails at once, and no stream waits for this rank.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <new>
+
+#include "fsccl/insight.h"
+#include "on_gpu.h"
+
+namespace {
+
+thread_local int to_fail = 0;  // the number of the library's allocation that fails; 0: none
+
+// Returns true if the code at this address is the library's. The stand-in for the driver finds
+// memory.
+bool of_the_library(const void* code) {
+  Dl_info here{}, library{};
+  return dladdr(code, &here) &&
+         dladdr(reinterpret_cast<const void*>(fsccl_unit_unshard), &library) &&
+         here.dli_fbase == library.dli_fbase;
+}
+
+}  // namespace
+
+// The library calls this function as well, because the program's definition comes first.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (to_fail && of_the_library(__builtin_return_address(0)) && --to_fail == 0)
+    throw std::bad_alloc();
+  if (void* const memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace fsccl::testing {
+namespace {
+
+constexpr auto kSoon = std::chrono::seconds(20);  // below the timeout of run_ranks()
+
+using Call = fsccl_status_t (*)(fsccl_unit_t unit, CudaStream* stream);
+
+fsccl_status_t unshard(fsccl_unit_t unit, CudaStream* stream) {
+  return fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr);
+}
+fsccl_status_t reduce_grads(fsccl_unit_t unit, CudaStream* stream) {
+  return fsccl_unit_reduce_grads(unit, nullptr, stream, nullptr);
+}
+
+// Makes the call on both ranks, in which the allocation `number` of rank 0 fails. Returns how many
+// allocations the call makes on rank 0 if none fails (number 0). Counts in *failed the
+// communicators that failed.
+int call_once(Rank& self, const UnitCase& c, Call call, int number, int* failed) {
+  fsccl_comm_t comm = nullptr;
+  EXPECT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &comm));
+  Rank part = self;
+  part.comm = comm;
+  int allocations = 0;
+  {
+    OnGpu on(part);
+    fsccl_unit_t unit = nullptr;
+    EXPECT_OK(make_unit(c, comm, on.pool.get(), &unit));
+    for (size_t i = 0; i < c.params.size(); i++) {
+      fsccl_view_t view{};
+      EXPECT_OK(fsccl_unit_grad(unit, i, on.stream, &view));
+    }
+    on.gpu.synchronize(on.stream);
+    EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    const auto begin = std::chrono::steady_clock::now();
+    if (self.rank == 0) to_fail = number ? number : INT_MAX;
+    fsccl_status_t status = call(unit, on.stream);
+    if (self.rank == 0) allocations = INT_MAX - std::exchange(to_fail, 0);
+    fsccl_status_t state = FSCCL_OK;
+    EXPECT_OK(fsccl_comm_async_error(comm, &state));
+    if (status < 0 && state >= 0) status = call(unit, on.stream);  // nobody was told
+    on.gpu.synchronize(on.stream);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon) << "allocation " << number;
+    EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    EXPECT_OK(fsccl_comm_async_error(comm, &state));
+    EXPECT_TRUE(status >= 0 || state < 0) << "allocation " << number << ": " << explain(status);
+    *failed += state < 0;
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  }
+  EXPECT_OK(fsccl_comm_destroy(comm));
+  return allocations;
+}
+
+class DeviceNoMemory : public OnGpus {
+ protected:
+  // Lets each allocation of the call fail once.
+  void fail_each(const char* plan, Call call, const fsccl_codec_t& codec = FSCCL_CODEC_INIT) {
+    const Settings settings{{"FSCCL_PLAN", plan}};
+    run_ranks(
+        2,
+        [&](Rank& self) {
+          UnitCase c = simple_unit({{64, 257}, {33}});
+          c.gather_codec = c.reduce_codec = codec;
+          int failed = 0, number = call_once(self, c, call, 0, &failed);
+          while (true) {
+            ASSERT_OK(fsccl_broadcast(&number, 1, FSCCL_INT32, 0, self.comm, nullptr, nullptr));
+            if (number == 0 || HasFailure()) break;
+            (void)call_once(self, c, call, number, &failed);
+            number--;
+          }
+          EXPECT_GT(failed, 0) << "no allocation is behind the begin of the call";
+        },
+        {.timeout_ms = 30'000});
+  }
+};
+
+TEST_F(DeviceNoMemory, UnshardByPeers) { fail_each("unit_unshard=p2p", unshard); }
+TEST_F(DeviceNoMemory, UnshardByCollectives) { fail_each("unit_unshard=collectives", unshard); }
+TEST_F(DeviceNoMemory, ReduceByPeers) { fail_each("unit_unshard=p2p", reduce_grads); }
+TEST_F(DeviceNoMemory, ReduceByCollectives) { fail_each("unit_unshard=collectives", reduce_grads); }
+TEST_F(DeviceNoMemory, ReduceWithACodec) {
+  fsccl_codec_t codec = FSCCL_CODEC_INIT;
+  codec.kind = FSCCL_CODEC_INT8;
+  codec.scope = FSCCL_CODEC_EVERYWHERE;
+  fail_each("", reduce_grads, codec);
+}
+
+}  // namespace
+}  // namespace fsccl::testing
