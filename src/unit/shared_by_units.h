@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <tuple>
 
 #include "base/immortal.h"
 
@@ -13,25 +13,26 @@ namespace fsccl {
 
 class Communicator;
 
-// `Purpose` tells apart objects of one type that serve several purposes.
-template <class Object, class Pool, class Purpose = void>
+template <class Object, class Pool>
 class SharedByUnits {
  public:
-  // Returns the object of the units of `comm` in `pool`. make() makes it if there is none.
+  // Returns the object of the units of `comm` in `pool`. make() makes it if there is none. `use`
+  // tells apart objects that the same units share for several uses.
   template <class Make>
-  static std::shared_ptr<Object> of(const Pool& pool, const Communicator& comm, const Make& make) {
+  static std::shared_ptr<Object> of(const Pool& pool, const Communicator& comm, const Make& make,
+                                    int use = 0) {
     SharedByUnits& all = table();
     const std::lock_guard lock(all.mutex_);
-    std::weak_ptr<Object>& entry = all.objects_[{&pool, &comm}];
+    std::weak_ptr<Object>& entry = all.objects_[{&pool, &comm, use}];
     std::shared_ptr<Object> made = entry.lock();
     if (!made) entry = made = make();
     return made;
   }
   // Lets later units make another object, while the present one stays with those that have it.
-  static void forget(const Pool& pool, const Communicator& comm) {
+  static void forget(const Pool& pool, const Communicator& comm, int use) {
     SharedByUnits& all = table();
     const std::lock_guard lock(all.mutex_);
-    all.objects_.erase({&pool, &comm});
+    all.objects_.erase({&pool, &comm, use});
   }
   // The destructor of an object calls this.
   static void forget_ended() {
@@ -47,7 +48,7 @@ class SharedByUnits {
   }
 
   std::mutex mutex_;
-  std::map<std::pair<const Pool*, const Communicator*>, std::weak_ptr<Object>> objects_;
+  std::map<std::tuple<const Pool*, const Communicator*, int>, std::weak_ptr<Object>> objects_;
 };
 
 }  // namespace fsccl

@@ -135,12 +135,17 @@ Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
 
 // The upload uses a stream of its own, because the legacy stream would wait for other streams and
 // cannot be used while a stream is captured.
-Status DeviceKernels::upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const {
+Result<std::unique_ptr<TableMemory::Bytes>> DeviceKernels::upload(
+    const std::vector<std::byte>& bytes) const {
+  const Current current(device_);
   const Driver& driver = device_.driver();
-  FSCCL_TRY(device_.check("cuMemcpyAsync",
-                          driver.cuMemcpyAsync(to, reinterpret_cast<CUdeviceptr>(bytes.data()),
-                                               bytes.size(), uploads_)));
-  return device_.check("cuStreamSynchronize", driver.cuStreamSynchronize(uploads_));
+  FSCCL_ASSIGN(std::unique_ptr<TableMemory::Bytes> table, memory_->take(bytes.size()));
+  FSCCL_TRY(device_.check(
+      "cuMemcpyAsync",
+      driver.cuMemcpyAsync(table->begin(), reinterpret_cast<CUdeviceptr>(bytes.data()),
+                           bytes.size(), uploads_)));
+  FSCCL_TRY(device_.check("cuStreamSynchronize", driver.cuStreamSynchronize(uploads_)));
+  return table;
 }
 
 Status DeviceKernels::launch(CUfunction function, uint32_t blocks, uint32_t threads, void* argument,
@@ -160,9 +165,7 @@ Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(
   Image image;
   image.add(cut.pieces);
   table->tiles = image.add(cut.tiles);
-  const Current current(device_);
-  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
-  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  FSCCL_ASSIGN(table->memory, upload(image.bytes()));
   return std::shared_ptr<const CastTable>(std::move(table));
 }
 
@@ -195,9 +198,7 @@ Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(
   table->bases =
       image.add(std::vector<uint64_t>(table->sources > kBasesInside ? table->sources : 0));
   if (cut.tiles.empty()) return std::shared_ptr<const ReduceTable>(std::move(table));
-  const Current current(device_);
-  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
-  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  FSCCL_ASSIGN(table->memory, upload(image.bytes()));
   return std::shared_ptr<const ReduceTable>(std::move(table));
 }
 
@@ -257,9 +258,7 @@ Result<std::shared_ptr<const BlockTable>> DeviceKernels::make_blocks(
   Image image;
   image.add(chunks);
   table->exact = image.add(std::vector<uint32_t>(parts.size() == 1 ? chunks.size() : 0));
-  const Current current(device_);
-  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
-  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  FSCCL_ASSIGN(table->memory, upload(image.bytes()));
   return std::shared_ptr<const BlockTable>(std::move(table));
 }
 
@@ -310,24 +309,31 @@ Result<std::shared_ptr<const BlockTable>> DeviceKernels::make_sums(
   if (chunks.empty()) return std::shared_ptr<const BlockTable>(std::move(table));
   Image image;
   image.add(chunks);
-  const Current current(device_);
-  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
-  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  FSCCL_ASSIGN(table->memory, upload(image.bytes()));
   return std::shared_ptr<const BlockTable>(std::move(table));
 }
+
+namespace {
+
+SumsLaunch sums_launch(const BlockTable& table, CUdeviceptr elements_base, CUdeviceptr codes_base) {
+  return {.chunks = table.memory->at<const SumChunk>(0),
+          .elements_base = elements_base,
+          .codes_base = codes_base,
+          .feedback = 0,
+          .states = nullptr,
+          .chunk_count = table.chunk_count,
+          .codec = table.coding.codec,
+          .block = table.coding.block};
+}
+
+}  // namespace
 
 Status DeviceKernels::encode_sums(const BlockTable& table, CUdeviceptr elements_base,
                                   CUdeviceptr feedback, CUdeviceptr codes_base,
                                   CUstream stream) const {
   if (!table.chunk_count) return success();
-  SumsLaunch launch{.chunks = table.memory->at<const SumChunk>(0),
-                    .elements_base = elements_base,
-                    .codes_base = codes_base,
-                    .feedback = feedback,
-                    .states = nullptr,
-                    .chunk_count = table.chunk_count,
-                    .codec = table.coding.codec,
-                    .block = table.coding.block};
+  SumsLaunch launch = sums_launch(table, elements_base, codes_base);
+  launch.feedback = feedback;
   const Current current(device_);
   return this->launch(encode_sums_, codec_grid(table, encode_sums_blocks_), kCodecThreads, &launch,
                       "launch of fsccl_encode_sums", stream);
@@ -337,14 +343,8 @@ Status DeviceKernels::decode_sums(const BlockTable& table, CUdeviceptr codes_bas
                                   CUdeviceptr elements_base, CUdeviceptr states,
                                   CUstream stream) const {
   if (!table.chunk_count) return success();
-  SumsLaunch launch{.chunks = table.memory->at<const SumChunk>(0),
-                    .elements_base = elements_base,
-                    .codes_base = codes_base,
-                    .feedback = 0,
-                    .states = reinterpret_cast<uint32_t*>(states),
-                    .chunk_count = table.chunk_count,
-                    .codec = table.coding.codec,
-                    .block = table.coding.block};
+  SumsLaunch launch = sums_launch(table, elements_base, codes_base);
+  launch.states = reinterpret_cast<uint32_t*>(states);
   const Current current(device_);
   return this->launch(decode_sums_, codec_grid(table, decode_sums_blocks_), kCodecThreads, &launch,
                       "launch of fsccl_decode_sums", stream);

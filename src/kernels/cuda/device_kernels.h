@@ -120,7 +120,7 @@ class DeviceKernels {
   static Result<const DeviceKernels*> load(const Device& device);
   Status find(const char* name, CUfunction& function) const;
   uint32_t blocks_at_once(CUfunction function, uint32_t threads) const;
-  Status upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const;
+  Result<std::unique_ptr<TableMemory::Bytes>> upload(const std::vector<std::byte>& bytes) const;
   uint32_t codec_grid(const BlockTable& table, uint32_t most) const;
   Status launch(CUfunction function, uint32_t blocks, uint32_t threads, void* argument,
                 const char* name, CUstream stream) const;

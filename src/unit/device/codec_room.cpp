@@ -1,19 +1,11 @@
 #include "unit/device/codec_room.h"
 
-#include <type_traits>
-
 #include "comm/device/collectives.h"
 #include "unit/shared_by_units.h"
 
 namespace fsccl {
 
-namespace {
-
-using Use = CodecRoom::Use;
-template <Use use>
-using Shared = SharedByUnits<CodecRoom, DevicePool, std::integral_constant<Use, use>>;
-
-}  // namespace
+using Shared = SharedByUnits<CodecRoom, DevicePool>;
 
 static_assert(cuda::kChunkMost == kBlocksMost && cuda::kChunkHeader == kBlocksHeaderBytes);
 static_assert(static_cast<BlockKind>(cuda::kCodecInt8) == BlockKind::int8 &&
@@ -44,24 +36,15 @@ Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, b
 
 std::shared_ptr<CodecRoom> CodecRoom::of(DevicePool& pool, Communicator& comm, Use use) {
   const auto make = [&] { return std::shared_ptr<CodecRoom>(new CodecRoom(pool, comm, use)); };
-  return use == Use::gathers ? Shared<Use::gathers>::of(pool, comm, make)
-                             : Shared<Use::reductions>::of(pool, comm, make);
+  return Shared::of(pool, comm, make, static_cast<int>(use));
 }
 
 CodecRoom::~CodecRoom() {
   (void)give_back();
-  if (use_ == Use::gathers)
-    Shared<Use::gathers>::forget_ended();
-  else
-    Shared<Use::reductions>::forget_ended();
+  Shared::forget_ended();
 }
 
-void CodecRoom::abandon() const {
-  if (use_ == Use::gathers)
-    Shared<Use::gathers>::forget(pool_, comm_);
-  else
-    Shared<Use::reductions>::forget(pool_, comm_);
-}
+void CodecRoom::abandon() const { Shared::forget(pool_, comm_, static_cast<int>(use_)); }
 
 // Returns false if streams may still use the memory, which then stays allocated.
 bool CodecRoom::give_back() {
