@@ -187,18 +187,21 @@ TEST(CustomCodec, SumsNear) {
   sums_near(c, 3, 0.04, 0.39);
 }
 
+CodecCase sums_by(const Liar& liar, uint32_t audit_every = 0) {
+  return {.audit_every = audit_every,
+          .sums = FSCCL_CODEC_CUSTOM,
+          .custom = &liar.table,
+          .scope = FSCCL_CODEC_EVERYWHERE};
+}
+
 // Runs a reduction in which one rank's codec does what `lies` sets; it fails as a gather does.
 template <class Lies>
-void expect_named_in_sums(const Lies& lies, const char* what, uint32_t audit_every = 0) {
+void expect_named_in_sums(const Lies& lies, const char* what) {
   run_ranks(3, [&](Rank& self) {
     PoolScope pool(self.comm);
     Liar liar;
     if (self.rank == 1) lies(liar);
-    CodecUnit unit({.audit_every = audit_every,
-                    .sums = FSCCL_CODEC_CUSTOM,
-                    .custom = &liar.table,
-                    .scope = FSCCL_CODEC_EVERYWHERE},
-                   self, pool.get(), FSCCL_CODEC_NONE);
+    CodecUnit unit(sums_by(liar), self, pool.get(), FSCCL_CODEC_NONE);
     ASSERT_EQ(unit.status, FSCCL_OK);
     unit.set_grads([&](uint64_t element) { return gradient(element, self.rank, 0); });
     EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr), FSCCL_ERR_PROTOCOL,
@@ -223,11 +226,7 @@ TEST(CustomCodec, SumsDecodedBeyondItsSizeFailTheCommunicator) {
     Liar liar;
     liar.decodes_beyond = self.rank == 1;
     liar.good_decodes = 1;
-    CodecUnit unit({.audit_every = 1u << 30,
-                    .sums = FSCCL_CODEC_CUSTOM,
-                    .custom = &liar.table,
-                    .scope = FSCCL_CODEC_EVERYWHERE},
-                   self, pool.get(), FSCCL_CODEC_NONE);
+    CodecUnit unit(sums_by(liar, 1u << 30), self, pool.get(), FSCCL_CODEC_NONE);
     ASSERT_EQ(unit.status, FSCCL_OK);
     unit.set_grads([&](uint64_t element) { return gradient(element, self.rank, 0); });
     fsccl_status_t status = fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr);
