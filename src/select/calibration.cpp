@@ -33,7 +33,7 @@ constexpr size_t kBuffers = 4;
 // rank then reads and writes kPastCachesBytes. The faster of kPastSamples samples counts.
 constexpr size_t kPastBuffers = kPastCachesBytes / 2 / kLarge;
 constexpr uint32_t kPastSamples = 2;
-constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3 +
+constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 6 +
                             kPastSamples * (kPastBuffers + 1) + 2;
 constexpr uint64_t kKnown = 1;  // the signal of a rank that knows the costs already
 // If an exchange takes longer than this, one of the two ranks shares its core with another process
@@ -97,7 +97,7 @@ class Probe {
     make_buffers(kBuffers * kLarge);
     Findings found;
     found.unit = unit_;
-    found.can_read = channel_.can_read();
+    found.can_read = may_read();
     const double exchange = sample([this] { both_.exchange(); });
     if (share_a_core() || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange))
       both_.stop();  // together with the next exchange
@@ -114,12 +114,14 @@ class Probe {
           mirrored_ ? found.cached[i] : pack(slots(Cost::kSizes[i], Stores::streaming, exchange));
     }
     if (!mirrored_) side_by_side(&found, exchange);
-    found.can_read =
-        found.can_read && reads([&](uint64_t address) { return measure_reads(&found, address); });
-    if (!mirrored_) measure_past_caches(&found, exchange);
+    if (found.can_read) reads([&](uint64_t address) { return measure_reads(&found, address); });
     found.exchange = pack(exchange);
     found.copy = pack(copy_ns());
-    if (share_a_core() || both_.stopped()) found.unit = 0;
+    if (share_a_core()) both_.stop();
+    if (!both_.exchange())
+      found.unit = 0;
+    else if (!mirrored_)
+      measure_past_caches(&found, exchange);
     return found;
   }
 
@@ -137,9 +139,7 @@ class Probe {
     make_buffers(Cost::kSizes[0]);
     Findings found = told(costs);
     found.kept = 1;
-    found.can_read = found.can_read && reads([&](uint64_t address) {
-                       return channel_.read(peer_, address, out_.data(), Cost::kSizes[0]).ok();
-                     });
+    found.can_read = may_read();
     return found;
   }
 
@@ -260,6 +260,13 @@ class Probe {
     both_.exchange();
     return could;
   }
+  // Returns whether the system lets both ranks read each other's memory. This is found out before
+  // anything is measured, so it is known even if the measurement is cut short.
+  bool may_read() {
+    return channel_.can_read() && reads([&](uint64_t address) {
+             return channel_.read(peer_, address, out_.data(), Cost::kSizes[0]).ok();
+           });
+  }
   bool measure_reads(Findings* found, uint64_t address) {
     bool read = true;
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
@@ -269,10 +276,11 @@ class Probe {
                channel_.read(peer_, address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i])
                    .ok();
       }));
+    found->can_read = read;
     return read;
   }
   // Measures how many times longer a read takes, compared with copies through slots, if the bytes
-  // are not in the caches.
+  // are not in the caches. If this is cut short, the findings do not change.
   void measure_past_caches(Findings* found, double exchange) {
     buffers_ = kPastBuffers;
     make_buffers(buffers_ * kLarge);
@@ -298,7 +306,7 @@ class Probe {
       return true;
     });
     const double slots_cached = std::min(found->cached.back(), found->streaming.back());
-    if (found->can_read && slots > 0)
+    if (!both_.stopped() && !share_a_core() && found->can_read && slots > 0)
       found->read_past_caches =
           pack_past_caches(read / found->read.back() / (slots / slots_cached)) & 7;
   }

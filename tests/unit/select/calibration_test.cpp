@@ -87,6 +87,47 @@ TEST(Calibration, ReadsPastTheCachesAreMeasured) {
   EXPECT_EQ(costs[1].read_past_caches, costs[0].read_past_caches);
 }
 
+// A measurement that takes too long only once large reads are measured keeps all that was measured
+// before. Ranks that another program disturbs earlier measure nothing, and try again.
+TEST(Calibration, WhatWasMeasuredBeforeTheLastPartIsKept) {
+  std::array<Costs, 2> costs;
+  std::atomic<bool> last_part{false};
+  const auto kept = [&] { return costs[0].origin == CostsOrigin::calibration && last_part; };
+  for (const int64_t end = now_ns() + kLimitNs; !kept() && now_ns() < end;) {
+    last_part = false;
+    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+      channel.on_read = [&](size_t bytes) {
+        if (bytes < kPastCachesBytes / 2) return FSCCL_OK;
+        last_part = true;
+        for (const int64_t until = now_ns() + 40'000'000; now_ns() < until;) {
+        }
+        return FSCCL_OK;
+      };
+      costs[static_cast<size_t>(rank)] = measure(rank, 2, channel, &tick);
+    });
+  }
+  EXPECT_TRUE(kept());
+  EXPECT_TRUE(costs[0].can_read);
+  EXPECT_NE(costs[0].exchange, Costs{}.exchange);
+  EXPECT_EQ(costs[0].read_past_caches, Costs::kLeastPastCaches);
+  EXPECT_EQ(costs[1].exchange, costs[0].exchange);
+}
+
+// Two ranks that do not run at once learn nevertheless whether the system lets them read each
+// other's memory.
+TEST(Calibration, WhoMeasuresNothingKnowsWhetherItCanRead) {
+  for (const bool refused : {false, true})
+    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+      channel.on_read = [&](size_t) { return refused ? FSCCL_ERR_SYSTEM : FSCCL_OK; };
+      channel.on_signal = [](uint32_t) {
+        for (const int64_t turn = now_ns() + 10'000; now_ns() < turn;) std::this_thread::yield();
+      };
+      const Costs costs = measure(rank, 2, channel, &tick);
+      EXPECT_EQ(costs.origin, CostsOrigin::table);
+      EXPECT_EQ(costs.can_read, !refused);
+    });
+}
+
 // One of the two ranks is so slow at an exchange that the other gives up, and then the slow one
 // does not see at once the line with which the other gives up. The lines that come next, also the
 // engine's, must not overwrite that line.
