@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fsccl/insight.h"
+#include "mesh.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -87,6 +88,26 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
         small.check_params(1);
         small.reshard();
       });
+}
+
+// The pool's ranks 2 and 3 share slots under rank 2, although a slot of all ranks, which would have
+// lain under rank 0, was refused before.
+TEST(Pools, AfterARefusedSlotAnotherGroupMayShareSlots) {
+  run_ranks(4, [](Rank& self) {
+    const Mesh mesh(self, 2);
+    const PoolScope pool(self.comm, 12 << 20);
+    TestUnit wide(wide_unit(), self.comm, pool.get());
+    EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
+                 FSCCL_ERR_OUT_OF_MEMORY, "limit of 12582912");
+    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0},
+                                    {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
+    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    TestUnit small(simple_unit({{100}}), mesh.shard, pool.get());
+    small.write_shards(1);
+    small.unshard();
+    small.check_params(1);
+    small.reshard();
+  });
 }
 
 // A block of one rank is in the way of a slot. All ranks get the error and nothing has changed;

@@ -59,6 +59,7 @@ Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
     undo();
     if (plan_declared(shared_slots, own_slots, true).ok()) status = success();
   }
+  const int owner_before = shared_owner_;
   if (owner_rank >= 0) shared_owner_ = owner_rank;
   MemoryChange change;
   if (status.ok()) status = make_plans_memory(&change);
@@ -67,6 +68,7 @@ Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
     // The regions were restored, so they must learn again which bytes were given back meanwhile.
     take_back(change.given_back, {});
     take_back(change.made, {});
+    shared_owner_ = owner_before;
   }
   set_room();
   update_figures();

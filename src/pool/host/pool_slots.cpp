@@ -67,14 +67,17 @@ Result<HostPool::Slot> HostPool::take_anew(PartKind part, int owner_rank, const 
                 "pool '{}' already hosts shared slots of another group of ranks: make a pool for "
                 "each shard communicator",
                 name_);
-  if (part == PartKind::shared) shared_owner_ = owner_rank;
   if (mend_due_) FSCCL_TRY(mend(requester));
+  // Growth needs the owner. A slot that is refused leaves the owner that the pool had before.
+  const int owner_before = shared_owner_;
+  if (part == PartKind::shared) shared_owner_ = owner_rank;
   Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, requester);
   // If there is no room, slots that are kept idle are given back, the same on all ranks.
   while (!taken.ok() && taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY &&
          withdraw_kept(requester.comm.engine()))
     taken = take_within_limit(part, name.key, bytes, stable, requester);
   if (!taken.ok()) {
+    shared_owner_ = owner_before;
     if (taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY)
       journal_->slot_refused(name.key, asked, memory_->left());
     return taken;
