@@ -1,0 +1,31 @@
+"""The sources of other commits beside this tree, for the scripts that compare the two."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def run(*command, **options):
+    """Runs a command and returns what it printed. If it fails, the script ends with its output."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        sys.exit(f'{" ".join(map(str, command))}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}')
+    return done.stdout
+
+
+def source_of(commit, folder):
+    """Returns the folders of the sources and of the build of a commit, below `folder`. An empty
+    commit stands for this tree."""
+    if not commit:
+        return ROOT, folder / 'here'
+    name = run('git', '-C', ROOT, 'rev-parse', '--short', commit).strip()
+    source = folder / f'source-{name}'
+    if not source.exists():
+        source.mkdir(parents=True)
+        archive = subprocess.run(
+            ['git', '-C', ROOT, 'archive', commit], capture_output=True, check=True
+        )
+        subprocess.run(['tar', '-x', '-C', source], input=archive.stdout, check=True)
+    return source, folder / name
