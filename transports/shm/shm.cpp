@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/fetch.h"
 #include "base/futex.h"
+#include "base/populate.h"
 #include "base/reserve_file.h"
 #include "base/round_up.h"
 #include "base/status.h"
@@ -370,7 +371,15 @@ std::byte* Channel::slots(int of, size_t* ring_bytes, size_t* slot_bytes) const 
 Status Channel::reserve() {
   if (!fd.valid()) return success();  // a pair has its memory from the start
   const auto begin = static_cast<size_t>(ring_of(rank) - mapping->base());
-  return reserve_bytes(fd.get(), begin, bytes_of_ring, "the slots of a communicator");
+  FSCCL_TRY(reserve_bytes(fd.get(), begin, bytes_of_ring, "the slots of a communicator"));
+  // With a fault at the first touch of each page, the first calls would take several times as long.
+  // The rings of many peers are left to faults, because it would take long to map them all.
+  constexpr int kMostRanks = 4;
+  if (ranks <= kMostRanks)
+    populate(ring_of(0), static_cast<size_t>(ranks) * bytes_of_ring);
+  else
+    populate(ring_of(rank), bytes_of_ring);
+  return success();
 }
 
 void Channel::fail(const fsccl_transport_failure_t& failure) {

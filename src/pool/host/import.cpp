@@ -12,12 +12,8 @@
 #include <string_view>
 
 #include "base/limits.h"
+#include "base/populate.h"
 #include "base/small_file.h"
-
-// The headers of some supported systems lack this constant.
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace fsccl {
 namespace {
@@ -97,7 +93,7 @@ Status move_into_arena(void* pointer, uint64_t bytes, void* block, int fd, uint6
                       fmt::format("mmap of the pool's pages over {} bytes at {}", bytes, pointer));
   // A child of fork() must not write to its parent's data; the arena is treated in the same way.
   madvise(pointer, bytes, MADV_DONTFORK);
-  madvise(pointer, bytes, MADV_POPULATE_WRITE);  // only saves faults later; older systems refuse it
+  populate(pointer, bytes);
   return success();
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
+#include "base/populate.h"
 #include "transports/shm/segment.h"
 
 namespace fsccl::shm {
@@ -62,6 +64,13 @@ Fd file_of(const Geometry& offered, uint64_t file_bytes, int seals = F_SEAL_SHRI
   EXPECT_GE(pwrite(file.get(), &offered, std::min<uint64_t>(sizeof offered, file_bytes), 0), 0);
   EXPECT_TRUE(seals == 0 || fcntl(file.get(), F_ADD_SEALS, seals) == 0);
   return file;
+}
+
+// Returns how many faults this thread has had that needed no input or output.
+int64_t minor_faults() {
+  rusage used{};
+  getrusage(RUSAGE_THREAD, &used);
+  return used.ru_minflt;
 }
 
 // Opens, as rank 1, the file of a channel that another rank has made.
@@ -225,6 +234,30 @@ TEST(ShmChannel, AnotherVersionGroupOrSettingIsNamed) {
   EXPECT_EQ(opened.code, FSCCL_ERR_MISMATCH);
   EXPECT_NE(opened.error.find("FSCCL_SLOT_BYTES 65536, rank 1 has 0"), std::string::npos)
       << opened.error;
+}
+
+// Slots that are reserved are there at once: neither the first store to a page nor the first load
+// from a peer's page is a fault.
+TEST(ShmChannel, ReservedSlotsHaveNoFaults) {
+  const Fd file = file_of(geometry(), bytes_of(geometry()));
+  const Result<OpenedChannel> opened = open_file(file);
+  ASSERT_TRUE(opened.ok()) << opened.status().text();
+  Channel& channel = *opened.value().channel;
+  ASSERT_TRUE(channel.reserve().ok());
+  const int64_t before = minor_faults();
+  int sum = 0;
+  for (int rank = 0; rank < kRanks; rank++) {
+    size_t ring_bytes = 0, slot_bytes = 0;
+    std::byte* const ring = channel.slots(rank, &ring_bytes, &slot_bytes);
+    for (size_t at = 0; at < ring_bytes; at += kPage) {
+      if (rank == 1) ring[at] = std::byte{1};
+      sum += std::to_integer<int>(ring[at]);
+    }
+  }
+  EXPECT_EQ(static_cast<uint64_t>(sum), kRing / kPage);
+  if (madvise(nullptr, 0, MADV_POPULATE_WRITE) == 0) {  // otherwise the system does not know it
+    EXPECT_LT(minor_faults() - before, static_cast<int64_t>(kRing / kPage / 4));
+  }
 }
 
 }  // namespace
