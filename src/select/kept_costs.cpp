@@ -18,27 +18,44 @@ bool alike(const Tuning::Measured& a, const Tuning::Measured& b) {
   return a.machine == b.machine && a.transport == b.transport && a.link == b.link;
 }
 
-void take_less(double& least, double ns) { least = std::min(least, ns); }
-void take_less(Cost& least, const Cost& cost) {
-  for (size_t i = 0; i < cost.ns.size(); i++) take_less(least.ns[i], cost.ns[i]);
+// Returns the middle one of the times that `time_of` finds in the costs.
+template <class TimeOf>
+double middle(const std::vector<const Costs*>& costs, const TimeOf& time_of) {
+  std::vector<double> times;
+  for (const Costs* one : costs) times.push_back(time_of(*one));
+  const auto half = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), half, times.end());
+  return *half;
+}
+Cost middle_of(const std::vector<const Costs*>& costs, Cost Costs::* which) {
+  Cost found;
+  for (size_t i = 0; i < found.ns.size(); i++)
+    found.ns[i] = middle(costs, [&](const Costs& one) { return (one.*which).ns[i]; });
+  return found;
+}
+double middle_of(const std::vector<const Costs*>& costs, double Costs::* which) {
+  return middle(costs, [&](const Costs& one) { return one.*which; });
 }
 
-Costs least_of(const Costs& a, const Costs& b) {
-  Costs least = a;
-  if (b.slot_cached.ns.back() < a.slot_cached.ns.back()) least.side_by_side = b.side_by_side;
-  take_less(least.exchange, b.exchange);
-  take_less(least.slot_cached, b.slot_cached);
-  take_less(least.slot_streaming, b.slot_streaming);
-  take_less(least.copy_per_byte, b.copy_per_byte);
-  if (!a.can_read) {
-    least.read = b.read;
-    least.read_past_caches = b.read_past_caches;
-  } else if (b.can_read) {
-    take_less(least.read, b.read);
-    take_less(least.read_past_caches, b.read_past_caches);
+// A way to copy pages side by side counts if all starts found the same. How reads are priced is
+// known from the starts that could read.
+Costs middle_of(const std::vector<const Costs*>& costs) {
+  Costs found = *costs.front();
+  for (double Costs::* const which : {&Costs::exchange, &Costs::copy_per_byte})
+    found.*which = middle_of(costs, which);
+  for (Cost Costs::* const which : {&Costs::slot_cached, &Costs::slot_streaming})
+    found.*which = middle_of(costs, which);
+  std::vector<const Costs*> reading;
+  for (const Costs* one : costs) {
+    if (one->side_by_side != found.side_by_side) found.side_by_side = SideBySide::none;
+    if (one->can_read) reading.push_back(one);
   }
-  least.can_read = a.can_read || b.can_read;
-  return least;
+  found.can_read = !reading.empty();
+  if (found.can_read) {
+    found.read = middle_of(reading, &Costs::read);
+    found.read_past_caches = middle_of(reading, &Costs::read_past_caches);
+  }
+  return found;
 }
 
 }  // namespace
@@ -67,8 +84,11 @@ KeptCosts::KeptCosts(std::string path, std::string machine, std::string_view tra
     return;
   }
   entries_ = std::move(kept.value().costs);
+  std::vector<const Costs*> own;
   for (const Tuning::Measured& entry : entries_)
-    if (alike(entry, key_)) least_ = own_++ ? least_of(least_, entry.costs) : entry.costs;
+    if (alike(entry, key_)) own.push_back(&entry.costs);
+  own_ = own.size();
+  if (own_ >= kStarts) middle_ = middle_of(own);
 }
 
 void KeptCosts::add(const Costs& measured) {

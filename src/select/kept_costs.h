@@ -1,7 +1,8 @@
 // Costs that were measured at earlier starts on this machine. The first starts write what they have
 // measured (calibration.h) to a file of the user (base/kept_file.h), which is a tuning file with an
-// entry for each of these starts. Later starts measure nothing: they take the minimum of each time,
-// because other programs can only make a measured time longer.
+// entry for each of these starts. Later starts measure nothing: they take the middle one of each
+// time. Other programs can make a measured time longer, and a time that is the difference of two
+// measured ones, as those of slots are, also shorter.
 #pragma once
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ class KeptCosts {
             topo::LinkClass link);
 
   // Returns the costs, or null if too few starts have measured so far.
-  const Costs* enough() const { return own_ < kStarts ? nullptr : &least_; }
+  const Costs* enough() const { return own_ < kStarts ? nullptr : &middle_; }
   // Adds what this start has measured.
   void add(const Costs& measured);
 
@@ -33,7 +34,7 @@ class KeptCosts {
   Tuning::Measured key_;
   std::vector<Tuning::Measured> entries_;  // including those of other links and transports
   size_t own_ = 0;                         // the number of entries of this link and transport
-  Costs least_;
+  Costs middle_;
 };
 
 }  // namespace fsccl

@@ -1,5 +1,5 @@
-// Tests costs that starts keep for later ones. A later start finds the least of each time, once
-// enough starts have measured, and takes these costs over instead of measuring.
+// Tests costs that starts keep for later ones. A later start finds the middle one of each time,
+// once enough starts have measured, and takes these costs over instead of measuring.
 #include "select/kept_costs.h"
 
 #include <gtest/gtest.h>
@@ -68,16 +68,16 @@ class KeptCostsTest : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(KeptCostsTest, EnoughStartsGiveTheLeastOfEachTime) {
+TEST_F(KeptCostsTest, EnoughStartsGiveTheMiddleOfEachTime) {
   keep({300, 100});
   EXPECT_EQ(kept().enough(), nullptr);
   keep({200});
   const KeptCosts all = kept();
   ASSERT_NE(all.enough(), nullptr);
-  EXPECT_EQ(all.enough()->exchange, 100);
-  EXPECT_EQ(all.enough()->slot_cached.ns, (std::array<double, 3>{50, 49700, 9100}));
-  EXPECT_EQ(all.enough()->read.ns[0], 100);
-  EXPECT_EQ(all.enough()->side_by_side, SideBySide::both);
+  EXPECT_EQ(all.enough()->exchange, 200);
+  EXPECT_EQ(all.enough()->slot_cached.ns, (std::array<double, 3>{50, 49800, 9200}));
+  EXPECT_EQ(all.enough()->read.ns[0], 200);
+  EXPECT_EQ(all.enough()->side_by_side, SideBySide::none);  // one of three starts found another way
   EXPECT_TRUE(all.enough()->can_read);
   struct stat facts{};
   ASSERT_EQ(::stat(path_.c_str(), &facts), 0);
@@ -90,8 +90,8 @@ TEST_F(KeptCostsTest, EachLinkHasItsOwn) {
   EXPECT_EQ(other.enough(), nullptr);
   other.add(found(1000));
   ASSERT_NE(kept().enough(), nullptr);
-  EXPECT_EQ(kept().enough()->exchange, 100);
-  keep({400});  // replaces the oldest, because only three are kept
+  EXPECT_EQ(kept().enough()->exchange, 200);
+  keep({50});  // replaces the oldest, because only three are kept
   EXPECT_EQ(kept().enough()->exchange, 100);
   EXPECT_EQ(text().find("300.0"), std::string::npos) << text();
 }
@@ -120,8 +120,8 @@ TEST_F(KeptCostsTest, AStartTakesThemOverAndOnlyTriesToRead) {
   for (const bool reads_now : {true, false}) {
     std::atomic<int> signals{0};
     const Costs costs = calibrated(&signals, reads_now);
-    EXPECT_EQ(costs.exchange, 100);
-    EXPECT_EQ(costs.slot_cached.ns, (std::array<double, 3>{50, 49700, 9100}));
+    EXPECT_EQ(costs.exchange, 200);
+    EXPECT_EQ(costs.slot_cached.ns, (std::array<double, 3>{50, 49800, 9200}));
     EXPECT_EQ(costs.origin, CostsOrigin::calibration);
     EXPECT_EQ(costs.can_read, reads_now);
     EXPECT_LE(signals, 2 * kFewSignals);
