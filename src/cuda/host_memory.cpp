@@ -53,15 +53,14 @@ Result<std::unique_ptr<HostMemory::Bytes>> HostMemory::take(size_t bytes) {
   const size_t size = std::bit_ceil(std::max(bytes, kLine));
   const std::lock_guard lock(mutex_);
   if (!spare_.contains(size)) FSCCL_TRY(add(size));
-  const auto found = spare_.find(size);
-  auto taken = std::make_unique<Bytes>(*this, found->second.host, found->second.device, size);
-  spare_.erase(found);
+  auto taken = std::make_unique<Bytes>(*this);
+  taken->memory_ = spare_.extract(spare_.find(size));
   return taken;
 }
 
-void HostMemory::give_back(const Bytes& bytes) {
+void HostMemory::give_back(Spare::node_type memory) {
   const std::lock_guard lock(mutex_);
-  spare_.emplace(bytes.bytes_, Chunk{bytes.host_, bytes.device_});
+  spare_.insert(std::move(memory));
 }
 
 }  // namespace fsccl::cuda

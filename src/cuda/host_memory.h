@@ -17,6 +17,14 @@
 namespace fsccl::cuda {
 
 class HostMemory {
+  struct Chunk {
+    std::byte* host = nullptr;
+    CUdeviceptr device = 0;
+  };
+  // By size, which is a power of two. A node moves between the map and those who use the memory, so
+  // that memory can be given back when the program has no memory left.
+  using Spare = std::multimap<size_t, Chunk>;
+
  public:
   // Returns the memory of this device, which lives as long as the process.
   static HostMemory& of(const Device& device);
@@ -27,26 +35,23 @@ class HostMemory {
   // use them any more.
   class Bytes {
    public:
-    Bytes(HostMemory& from, std::byte* host, CUdeviceptr device, size_t bytes)
-        : from_(from), host_(host), device_(device), bytes_(bytes) {}
+    explicit Bytes(HostMemory& from) : from_(from) {}
     ~Bytes() {
-      if (!kept_) from_.give_back(*this);
+      if (!kept_) from_.give_back(std::move(memory_));
     }
     Bytes(const Bytes&) = delete;
 
     template <class T>
     T* as() const {
-      return reinterpret_cast<T*>(host_);
+      return reinterpret_cast<T*>(memory_.mapped().host);
     }
-    CUdeviceptr device() const { return device_; }
+    CUdeviceptr device() const { return memory_.mapped().device; }
     void keep() { kept_ = true; }  // something may use it for ever: it is not given back
 
    private:
     friend class HostMemory;
     HostMemory& from_;
-    std::byte* const host_;
-    const CUdeviceptr device_;
-    const size_t bytes_;
+    Spare::node_type memory_;
     bool kept_ = false;
   };
   // Returns at least `bytes` bytes, which share no cache line with others. Any thread may call it;
@@ -54,16 +59,12 @@ class HostMemory {
   Result<std::unique_ptr<Bytes>> take(size_t bytes);
 
  private:
-  struct Chunk {
-    std::byte* host = nullptr;
-    CUdeviceptr device = 0;
-  };
   Status add(size_t bytes);
-  void give_back(const Bytes& bytes);
+  void give_back(Spare::node_type memory);
 
   const Device& device_;
   std::mutex mutex_;
-  std::multimap<size_t, Chunk> spare_;  // by size, which is a power of two
+  Spare spare_;
 };
 
 }  // namespace fsccl::cuda

@@ -14,6 +14,10 @@
 namespace fsccl::cuda {
 
 class TableMemory {
+  // By size, which is a power of two. A node moves between the map and those who use the memory, so
+  // that memory can be given back when the program has no memory left.
+  using Spare = std::multimap<size_t, CUdeviceptr>;
+
  public:
   explicit TableMemory(const Device& device) : device_(device) {}
   TableMemory(const TableMemory&) = delete;
@@ -21,31 +25,30 @@ class TableMemory {
   // Memory of a table. The destructor gives it back; no launched work may use it any more then.
   class Bytes {
    public:
-    Bytes(TableMemory& from, CUdeviceptr begin, size_t bytes)
-        : from_(from), begin_(begin), bytes_(bytes) {}
-    ~Bytes() { from_.give_back(begin_, bytes_); }
+    explicit Bytes(TableMemory& from) : from_(from) {}
+    ~Bytes() { from_.give_back(std::move(memory_)); }
     Bytes(const Bytes&) = delete;
 
-    CUdeviceptr begin() const { return begin_; }
+    CUdeviceptr begin() const { return memory_.mapped(); }
     template <class T>
     T* at(size_t offset) const {
-      return reinterpret_cast<T*>(begin_ + offset);
+      return reinterpret_cast<T*>(begin() + offset);
     }
 
    private:
+    friend class TableMemory;
     TableMemory& from_;
-    const CUdeviceptr begin_;
-    const size_t bytes_;
+    Spare::node_type memory_;  // empty if there is none
   };
   // Returns at least `bytes` bytes. Any thread may call it; the caller holds a Current.
   Result<std::unique_ptr<Bytes>> take(size_t bytes);
 
  private:
-  void give_back(CUdeviceptr begin, size_t bytes);
+  void give_back(Spare::node_type memory);
 
   const Device& device_;
   std::mutex mutex_;
-  std::multimap<size_t, CUdeviceptr> spare_;  // by size, which is a power of two
+  Spare spare_;
 };
 
 }  // namespace fsccl::cuda
