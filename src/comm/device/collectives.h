@@ -128,7 +128,7 @@ class DeviceCollectives {
   Result<std::vector<Planned>> plan_calls(std::span<const DeviceCall> calls);
   Calls calls_of_nccl(const std::vector<Planned>& calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
-  Status run_others(const std::vector<Planned>& calls);
+  Status run_others(const std::vector<Planned>& calls, Chain& chain);
   Status run_step(const Planned& one, const Step& step);
   DeviceCall call_of(const Planned& one, const Step& step) const;
   void record(const Planned& one, NativeAlgorithm by) const;

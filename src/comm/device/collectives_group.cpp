@@ -1,6 +1,7 @@
 // Runs the calls of a list, and of a group over several communicators. The calls that NCCL takes
 // come first, together.
 #include <algorithm>
+#include <array>
 #include <new>
 #include <set>
 #include <system_error>
@@ -34,7 +35,9 @@ Status DeviceCollectives::run_step(const Planned& one, const Step& step) {
   return moves ? move({&call}) : run_exchanged_sum(call);
 }
 
-Status DeviceCollectives::run_others(const std::vector<Planned>& calls) {
+// Runs what is left of the calls of one communicator. The chain has begun once another rank counts
+// on one of them.
+Status DeviceCollectives::run_others(const std::vector<Planned>& calls, Chain& chain) {
   const cuda::Current current(*device_);
   Calls exchanged;
   std::set<cuda::CUstream> followed;
@@ -47,9 +50,15 @@ Status DeviceCollectives::run_others(const std::vector<Planned>& calls) {
     if (first == NativeAlgorithm::nccl || first == NativeAlgorithm::summed)
       followed.insert(one.call->stream);
   }
-  if (!exchanged.empty()) FSCCL_TRY(move(exchanged));
+  if (!exchanged.empty()) {
+    FSCCL_TRY(move(exchanged));
+    chain.begin();
+  }
   for (const Planned& one : calls)
-    for (const Step& step : one.kept->plan.steps) FSCCL_TRY(run_step(one, step));
+    for (const Step& step : one.kept->plan.steps) {
+      FSCCL_TRY(run_step(one, step));
+      chain.begin();
+    }
   for (const cuda::CUstream stream : followed) FSCCL_TRY(follow(stream));
   return success();
 }
@@ -57,8 +66,14 @@ Status DeviceCollectives::run_others(const std::vector<Planned>& calls) {
 Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
   FSCCL_ASSIGN(const std::vector<Planned> planned, plan_calls(calls));
   const cuda::Current current(*device_);
-  if (const Calls together = calls_of_nccl(planned); !together.empty()) FSCCL_TRY(move(together));
-  return run_others(planned);
+  Chain chain;
+  return chain.run(std::array{&comm_.engine()}, [&]() -> Status {
+    if (const Calls together = calls_of_nccl(planned); !together.empty()) {
+      FSCCL_TRY(move(together));
+      chain.begin();
+    }
+    return run_others(planned, chain);
+  });
 }
 
 // The calls of a group on one communicator and device.
@@ -68,11 +83,13 @@ struct DeviceCollectives::GroupShare {
   std::vector<DeviceCall> calls;
   Status outcome;  // outcome so far
   std::vector<Planned> planned;
+  Chain chain;
 
   void run_others() {
     if (!outcome.ok()) return;
     try {
-      outcome = on->run_others(planned);
+      outcome = chain.run(std::array{&on->comm_.engine()},
+                          [this] { return on->run_others(planned, chain); });
     } catch (const std::bad_alloc&) {
       outcome = fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls");
     }
@@ -109,7 +126,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   for (Grouped& one : group) {
     DeviceCollectives& on = of(*one.comm);
     if (shares.empty() || shares.back().on != &on || shares.back().ordinal != one.ordinal)
-      shares.push_back({&on, one.ordinal, {}, {}, {}});
+      shares.push_back({.on = &on, .ordinal = one.ordinal});
     shares.back().calls.insert(shares.back().calls.end(), one.calls.begin(), one.calls.end());
   }
   for (const GroupShare& share : shares)
@@ -136,7 +153,10 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
     const cuda::Current current(theirs[0]->on->device());  // NCCL makes the others current itself
     nccl::Communicator::group(by_nccl);
   }
-  for (size_t i = 0; i < by_nccl.size(); i++) theirs[i]->outcome = std::move(by_nccl[i].outcome);
+  for (size_t i = 0; i < by_nccl.size(); i++) {
+    theirs[i]->outcome = std::move(by_nccl[i].outcome);
+    theirs[i]->chain.begin();
+  }
 
   std::vector<GroupShare*> waiting;
   for (GroupShare& share : shares) {

@@ -1,6 +1,7 @@
 #include "comm/device/staging.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "comm/device/drain.h"
@@ -82,7 +83,7 @@ Staging::~Staging() {
 
 // All ranks have the same number of rounds. Only all_to_all_v has counts that other ranks do not
 // know.
-Result<uint64_t> Staging::longest_part(const DeviceCall& call) {
+Result<uint64_t> Staging::longest_part(const DeviceCall& call, Chain& chain) {
   uint64_t mine = std::max(longest(call.sends), longest(call.receives));
   if (call.op != OpCode::all_to_all || call.even) return mine;
   CollectiveCall most;
@@ -93,6 +94,7 @@ Result<uint64_t> Staging::longest_part(const DeviceCall& call) {
   most.reduction = FSCCL_MAX;
   fsccl_status_t state = FSCCL_OK;
   FSCCL_TRY(comm_.run(most, true, &state));
+  chain.begin();
   return mine;
 }
 
@@ -174,7 +176,14 @@ Status Staging::run(const DeviceCall& call) {
     fsccl_status_t state = FSCCL_OK;
     return comm_.run(CollectiveCall{}, true, &state);
   }
-  FSCCL_ASSIGN(const uint64_t whole, longest_part(call));
+  Chain chain;
+  return chain.run(std::array{&comm_.engine()}, [&]() -> Status {
+    FSCCL_ASSIGN(const uint64_t whole, longest_part(call, chain));
+    return run_rounds(call, whole, chain);
+  });
+}
+
+Status Staging::run_rounds(const DeviceCall& call, uint64_t whole, Chain& chain) {
   // The result is the same on all ranks, whatever parts each of them has.
   const uint64_t parts = by_parts(call.op) ? 2 * static_cast<uint64_t>(comm_.size()) : 2;
   const uint64_t most = std::max<uint64_t>(1, (kHalfBytes - 64) / call.element() / parts);
@@ -186,6 +195,7 @@ Status Staging::run(const DeviceCall& call) {
   for (uint64_t k = 0; k < rounds; k++) {
     if (k + 1 < rounds) FSCCL_TRY(begin(call, round(k + 1), halves_[(k + 1) % 2]));
     FSCCL_TRY(move(call, round(k), halves_[k % 2]));
+    chain.begin();
     FSCCL_TRY(finish(call, round(k), halves_[k % 2]));
   }
   return success();

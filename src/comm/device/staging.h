@@ -10,6 +10,7 @@
 #include <array>
 #include <memory>
 
+#include "comm/chain.h"
 #include "comm/communicator.h"
 #include "comm/device/device_call.h"
 #include "cuda/device.h"
@@ -22,6 +23,8 @@ class Staging {
   ~Staging();
   Staging(const Staging&) = delete;
 
+  // Runs the call. Once the other ranks have this rank's part of its first round, an error of this
+  // rank, or no memory for it, fails the communicator.
   Status run(const DeviceCall& call);
 
  private:
@@ -34,7 +37,8 @@ class Staging {
     uint64_t begin, count;
   };
   Staging(Communicator& comm, const cuda::Device& device) : comm_(comm), device_(device) {}
-  Result<uint64_t> longest_part(const DeviceCall& call);
+  Result<uint64_t> longest_part(const DeviceCall& call, Chain& chain);
+  Status run_rounds(const DeviceCall& call, uint64_t whole, Chain& chain);
   Status begin(const DeviceCall& call, const Round& round, Half& half);
   Status move(const DeviceCall& call, const Round& round, Half& half);
   Status finish(const DeviceCall& call, const Round& round, Half& half);
