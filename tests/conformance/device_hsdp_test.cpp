@@ -298,6 +298,37 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   });
 }
 
+// The shard_comm stays whole when a replica ends the replicate_comm in the middle of a reduction.
+TEST_F(DeviceHsdp, AnEndOfTheReplicateCommLeavesTheShardCommWhole) {
+  std::atomic<int> over{0};
+  run_ranks(2, [&](Rank& self) {
+    const Mesh mesh(self, 2);
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {},
+                        mesh.replicas));
+    fsccl_view_t grad{};
+    ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
+    if (self.rank == 0) {
+      fsccl_reduce_result_t result{};
+      fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+      config.result = &result;
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr), FSCCL_ERR_ABORTED,
+                   "abort");
+    } else {
+      // Rank 0 is in its reduction by then, unless the machine is very slow.
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ASSERT_OK(fsccl_comm_abort(mesh.replicas));
+    }
+    fsccl_status_t state = FSCCL_OK;
+    ASSERT_OK(fsccl_comm_async_error(mesh.shard, &state));
+    EXPECT_EQ(state, FSCCL_OK) << explain(state);
+    over++;
+    while (over < 2) std::this_thread::yield();
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
 // A call that waits in the driver for a stream blocks other calls of the process in the driver. As
 // ranks are threads here, it would block the peer's call for which the stream waits. So the library
 // must not wait in the driver for the results of a reduction.

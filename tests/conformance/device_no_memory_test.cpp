@@ -41,13 +41,31 @@ namespace {
 
 constexpr auto kSoon = std::chrono::seconds(20);  // below the timeout of run_ranks()
 
-using Call = fsccl_status_t (*)(fsccl_unit_t unit, CudaStream* stream);
+// A rank with a unit, and memory of the caller.
+struct Caller {
+  fsccl_comm_t comm;
+  fsccl_unit_t unit = nullptr;
+  CudaStream* stream;
+  std::byte* memory;
+  static constexpr size_t kBytes = (4 << 20) - 64;  // two equal rounds of a staged call
+};
+using Call = fsccl_status_t (*)(const Caller& caller);
 
-fsccl_status_t unshard(fsccl_unit_t unit, CudaStream* stream) {
-  return fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr);
+fsccl_status_t unshard(const Caller& caller) {
+  return fsccl_unit_unshard(caller.unit, FSCCL_UNSHARD_READ, caller.stream, nullptr);
 }
-fsccl_status_t reduce_grads(fsccl_unit_t unit, CudaStream* stream) {
-  return fsccl_unit_reduce_grads(unit, nullptr, stream, nullptr);
+fsccl_status_t reduce_grads(const Caller& caller) {
+  return fsccl_unit_reduce_grads(caller.unit, nullptr, caller.stream, nullptr);
+}
+fsccl_status_t reduce_callers_grads(const Caller& caller) {
+  const void* const grads[] = {caller.memory, caller.memory + (256 << 10)};
+  fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+  config.grads = grads;
+  return fsccl_unit_reduce_grads(caller.unit, &config, caller.stream, nullptr);
+}
+fsccl_status_t broadcast(const Caller& caller) {
+  return fsccl_broadcast(caller.memory, Caller::kBytes, FSCCL_UINT8, 0, caller.comm, caller.stream,
+                         nullptr);
 }
 
 // Makes the call on both ranks, in which the allocation `number` of rank 0 fails. Returns how many
@@ -61,28 +79,42 @@ int call_once(Rank& self, const UnitCase& c, Call call, int number, int* failed)
   int allocations = 0;
   {
     OnGpu on(part);
-    fsccl_unit_t unit = nullptr;
-    EXPECT_OK(make_unit(c, comm, on.pool.get(), &unit));
-    for (size_t i = 0; i < c.params.size(); i++) {
+    // Rank 0 has other bytes in the second round of a broadcast, and rank 1 has zeros.
+    std::vector<char> bytes(Caller::kBytes, 1), zeros(bytes.size());
+    std::fill_n(bytes.begin(), bytes.size() / 2, 2);
+    Caller caller{.comm = comm,
+                  .stream = on.stream,
+                  .memory = static_cast<std::byte*>(on.gpu.memory(bytes.size()))};
+    EXPECT_OK(make_unit(c, comm, on.pool.get(), &caller.unit));
+    for (size_t i = 0; call == reduce_grads && i < c.params.size(); i++) {
       fsccl_view_t view{};
-      EXPECT_OK(fsccl_unit_grad(unit, i, on.stream, &view));
+      EXPECT_OK(fsccl_unit_grad(caller.unit, i, on.stream, &view));
     }
+    // The first broadcast makes what later ones use.
+    if (call == broadcast) {
+      EXPECT_OK(broadcast(caller));
+    }
+    on.gpu.copy(caller.memory, (self.rank ? zeros : bytes).data(), bytes.size(), on.stream);
     on.gpu.synchronize(on.stream);
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
     const auto begin = std::chrono::steady_clock::now();
     if (self.rank == 0) to_fail = number ? number : INT_MAX;
-    fsccl_status_t status = call(unit, on.stream);
+    fsccl_status_t status = call(caller);
     if (self.rank == 0) allocations = INT_MAX - std::exchange(to_fail, 0);
     fsccl_status_t state = FSCCL_OK;
     EXPECT_OK(fsccl_comm_async_error(comm, &state));
-    if (status < 0 && state >= 0) status = call(unit, on.stream);  // nobody was told
+    if (status < 0 && state >= 0) status = call(caller);  // nobody was told
     on.gpu.synchronize(on.stream);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon) << "allocation " << number;
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
     EXPECT_OK(fsccl_comm_async_error(comm, &state));
     EXPECT_TRUE(status >= 0 || state < 0) << "allocation " << number << ": " << explain(status);
     *failed += state < 0;
-    EXPECT_OK(fsccl_unit_destroy(unit));
+    if (call == broadcast && state >= 0) {
+      EXPECT_TRUE(on.gpu.read(caller.memory, bytes.size(), on.stream) == bytes)
+          << "allocation " << number;
+    }
+    EXPECT_OK(fsccl_unit_destroy(caller.unit));
   }
   EXPECT_OK(fsccl_comm_destroy(comm));
   return allocations;
@@ -91,13 +123,15 @@ int call_once(Rank& self, const UnitCase& c, Call call, int number, int* failed)
 class DeviceNoMemory : public OnGpus {
  protected:
   // Lets each allocation of the call fail once.
-  void fail_each(const char* plan, Call call, const fsccl_codec_t& codec = FSCCL_CODEC_INIT) {
+  void fail_each(const char* plan, Call call, const fsccl_codec_t& codec = FSCCL_CODEC_INIT,
+                 bool by_parameter = false) {
     const Settings settings{{"FSCCL_PLAN", plan}};
     run_ranks(
         2,
         [&](Rank& self) {
           UnitCase c = simple_unit({{64, 257}, {33}});
           c.gather_codec = c.reduce_codec = codec;
+          c.by_parameter = by_parameter;
           int failed = 0, number = call_once(self, c, call, 0, &failed);
           while (true) {
             ASSERT_OK(fsccl_broadcast(&number, 1, FSCCL_INT32, 0, self.comm, nullptr, nullptr));
@@ -121,6 +155,14 @@ TEST_F(DeviceNoMemory, ReduceWithACodec) {
   codec.scope = FSCCL_CODEC_EVERYWHERE;
   fail_each("", reduce_grads, codec);
 }
+
+TEST_F(DeviceNoMemory, UnshardByParameter) { fail_each("", unshard, FSCCL_CODEC_INIT, true); }
+TEST_F(DeviceNoMemory, ReduceByParameter) { fail_each("", reduce_grads, FSCCL_CODEC_INIT, true); }
+TEST_F(DeviceNoMemory, ReduceCallersGradients) { fail_each("", reduce_callers_grads); }
+TEST_F(DeviceNoMemory, ReduceCallersGradientsByParameter) {
+  fail_each("", reduce_callers_grads, FSCCL_CODEC_INIT, true);
+}
+TEST_F(DeviceNoMemory, BroadcastInRounds) { fail_each("broadcast=staged", broadcast); }
 
 }  // namespace
 }  // namespace fsccl::testing

@@ -170,10 +170,14 @@ Status DevicePool::poison(const Held& slot, cuda::CUstream stream) const {
                                                           kPoison, slot.bytes, stream));
 }
 
-// Makes the stream wait for the last uses of the slot's bytes.
-Status DevicePool::order(const Held& slot, cuda::CUstream stream) {
+Result<uint32_t> DevicePool::number_of(cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
-  FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
+  return marks_.number(stream);
+}
+
+// Makes the stream, which has this number, wait for the last uses of the slot's bytes.
+Status DevicePool::order(const Held& slot, cuda::CUstream stream, uint32_t number) {
+  const std::lock_guard lock(mutex_);
   std::optional<StreamMarks::Calls> calls;
   if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream, the driver is not called
   const uint64_t end = slot.offset + slot.bytes;
@@ -199,6 +203,7 @@ void DevicePool::forget_slot(uint64_t key) {
 
 Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable,
                                   cuda::CUstream stream) {
+  FSCCL_ASSIGN(const uint32_t number, number_of(stream));
   Held& slot = held(key);
   const StepTable::Row* const row = region_->take_by_table(key, bytes, stable);
   const Result<SlotGrant> grant =
@@ -226,7 +231,8 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable,
                                row->live);
   else
     journal_->slot_taken(*slot.in_journal, kSlotsInJournal, address, slot.bytes, bytes);
-  if (Status ordered = order(slot, stream); !ordered.ok()) {
+  if (Status ordered = order(slot, stream, number); !ordered.ok()) {
+    comm_.engine().fail_all(ordered.error());  // the other ranks hold the slot
     journal_->slot_given_back(*slot.in_journal, kSlotsInJournal);
     return ordered;
   }

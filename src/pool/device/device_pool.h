@@ -121,7 +121,8 @@ class DevicePool final : public Pool {
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
               Result<DeviceMemory::Source> source);
   Held& held(uint64_t key);
-  Status order(const Held& slot, cuda::CUstream stream);
+  Result<uint32_t> number_of(cuda::CUstream stream);
+  Status order(const Held& slot, cuda::CUstream stream, uint32_t number);
   Result<StreamMark> mark(const Held& slot, cuda::CUstream stream,
                           std::vector<cuda::CUstreamBatchMemOpParams>* waits);
   Status put_waits(cuda::CUstream stream, std::vector<cuda::CUstreamBatchMemOpParams>& waits) const;

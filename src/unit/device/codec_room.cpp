@@ -1,5 +1,6 @@
 #include "unit/device/codec_room.h"
 
+#include "base/undo.h"
 #include "comm/device/collectives.h"
 #include "unit/shared_by_units.h"
 
@@ -52,6 +53,14 @@ bool CodecRoom::give_back() {
   (void)DeviceCollectives::of(comm_).finish(*last_).ok();
   if (!last_->complete()) return false;
   return pool_.free(reinterpret_cast<void*>(memory_), pool_.own_stream().get()).ok();
+}
+
+Status CodecRoom::run(cuda::CUstream stream, FunctionRef<Status()> use) const {
+  FSCCL_TRY(last_->make_wait(stream));
+  Undo record([&] { (void)last_->record(stream).ok(); });
+  FSCCL_TRY(use());
+  record.keep();
+  return last_->record(stream);
 }
 
 Status CodecRoom::reserve(uint64_t bytes) {

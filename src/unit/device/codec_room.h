@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/function_ref.h"
 #include "cuda/device.h"
 #include "kernels/cuda/chunks.h"
 #include "pool/device/device_pool.h"
@@ -38,9 +39,9 @@ class CodecRoom {
   Status reserve(uint64_t bytes);
   // Streams may use the room for ever, so later units get another one.
   void abandon() const;
-  // These are called around the use of the room on a stream. The caller holds a Current.
-  Status begin(cuda::CUstream stream) const { return last_->make_wait(stream); }
-  Status end(cuda::CUstream stream) const { return last_->record(stream); }
+  // Runs use(), which puts work on the stream that uses the room. The next use of the room waits
+  // for that work, even if use() ends early. The caller holds a Current.
+  Status run(cuda::CUstream stream, FunctionRef<Status()> use) const;
 
   cuda::CUdeviceptr memory() const { return memory_; }
   uint64_t bytes() const { return bytes_; }  // any thread

@@ -60,10 +60,7 @@ CodedDeviceGather::~CodedDeviceGather() {
 
 Status CodedDeviceGather::gather(cuda::CUdeviceptr slot, bool changed, cuda::CUstream stream) {
   const cuda::Current current(pool_.device());
-  FSCCL_TRY(room_->begin(stream));
-  Status gathered = gather_in(slot, changed, stream);
-  FSCCL_TRY(room_->end(stream));
-  FSCCL_TRY(std::move(gathered));
+  FSCCL_TRY(room_->run(stream, [&] { return gather_in(slot, changed, stream); }));
   gathers_++;
   blocks_ += changed ? parts_[self()].blocks() : 0;
   return success();

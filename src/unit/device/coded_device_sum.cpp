@@ -100,10 +100,7 @@ Status CodedDeviceSum::place_sums(const std::vector<CollectiveMover::Sum>& sums)
 Status CodedDeviceSum::reduce(cuda::CUdeviceptr slot, const cuda::ReduceEpilogue& epilogue,
                               cuda::CUdeviceptr norm, cuda::CUstream stream) {
   const cuda::Current current(pool_.device());
-  FSCCL_TRY(room_->begin(stream));
-  Status reduced = reduce_in(slot, epilogue, norm, stream);
-  FSCCL_TRY(room_->end(stream));
-  FSCCL_TRY(std::move(reduced));
+  FSCCL_TRY(room_->run(stream, [&] { return reduce_in(slot, epilogue, norm, stream); }));
   reductions_++;
   return success();
 }

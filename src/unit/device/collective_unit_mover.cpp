@@ -1,5 +1,9 @@
 #include "unit/device/collective_unit_mover.h"
 
+#include <array>
+
+#include "base/undo.h"
+#include "comm/chain.h"
 #include "pool/device/device_pool.h"
 #include "pool/device/reach.h"
 
@@ -116,37 +120,47 @@ Status CollectiveUnitMover::begin(Track::Kind kind, cuda::CUstream stream) {
 }
 
 Status CollectiveUnitMover::took(Track::Kind kind, cuda::CUstream stream, OpCode) {
-  return end(kind, stream, success());
+  return run(kind, stream, [] { return success(); });
 }
 
-// Ends an operation. The other ranks have begun it, so an error of this rank fails the
-// communicator.
-Status CollectiveUnitMover::end(Track::Kind kind, cuda::CUstream stream, Status outcome) const {
-  const cuda::Current current(pool_.device());
-  if (outcome.ok()) return last(kind).record(stream);
-  spec_.shard_comm->engine().fail_all(outcome.error());
-  (void)last(kind).record(stream).ok();
-  return outcome;
+// Runs operation(), which puts an operation of the kind on the stream, and notes where it ends. The
+// other ranks have begun it, so an error of this rank, or no memory for it, fails the communicator.
+// The end is noted even then, because what is on the stream already uses the unit's tables.
+Status CollectiveUnitMover::run(Track::Kind kind, cuda::CUstream stream,
+                                FunctionRef<Status()> operation) const {
+  Chain chain;
+  chain.begin();
+  return chain.run(std::array{&spec_.shard_comm->engine()}, [&]() -> Status {
+    Undo note([&] {
+      const cuda::Current current(pool_.device());
+      (void)last(kind).record(stream).ok();
+    });
+    FSCCL_TRY(operation());
+    note.keep();
+    const cuda::Current current(pool_.device());
+    return last(kind).record(stream);
+  });
 }
 
 Status CollectiveUnitMover::gather(const Gather& gather) {
   if (gather.kept) return success();
   const cuda::CUdeviceptr slot = pool_.slots(pool_.comm().rank()) + gather.slot;
-  Status moved = coded_gather_ ? success() : by_->use_window(pool_.first_slot_bytes());
-  if (moved.ok() && casts_ && (gather.changed || !coded_gather_))
-    moved = kernels_->cast(*casts_, 0, slot, gather.stream);
-  if (moved.ok())
-    moved = coded_gather_ ? coded_gather_->gather(slot, gather.changed, gather.stream)
-                          : by_->gather(gather.slot, gather.stream);
-  return end(Track::Kind::parameters, gather.stream, std::move(moved));
+  return run(Track::Kind::parameters, gather.stream, [&]() -> Status {
+    if (!coded_gather_) FSCCL_TRY(by_->use_window(pool_.first_slot_bytes()));
+    if (casts_ && (gather.changed || !coded_gather_))
+      FSCCL_TRY(kernels_->cast(*casts_, 0, slot, gather.stream));
+    return coded_gather_ ? coded_gather_->gather(slot, gather.changed, gather.stream)
+                         : by_->gather(gather.slot, gather.stream);
+  });
 }
 
 Status CollectiveUnitMover::reduce(const Reduce& reduce) {
   const cuda::CUdeviceptr slot = pool_.slots(pool_.comm().rank()) + reduce.slot;
-  const ReduceRun& run = reduce.run;
-  return end(Track::Kind::gradients, reduce.stream,
-             coded_sum_ ? coded_sum_->reduce(slot, run.epilogue, run.norm, reduce.stream)
-                        : by_->reduce(reduce.slot, run.epilogue, run.norm, reduce.stream));
+  const auto& [epilogue, norm] = reduce.run;
+  return run(Track::Kind::gradients, reduce.stream, [&] {
+    return coded_sum_ ? coded_sum_->reduce(slot, epilogue, norm, reduce.stream)
+                      : by_->reduce(reduce.slot, epilogue, norm, reduce.stream);
+  });
 }
 
 Status CollectiveUnitMover::finished(Track::Kind kind) const {

@@ -49,7 +49,7 @@ class CollectiveUnitMover final : public DeviceMover {
     return kind == Track::Kind::parameters ? *gathered_ : *reduced_;
   }
   Status finished(Track::Kind kind) const;
-  Status end(Track::Kind kind, cuda::CUstream stream, Status outcome) const;
+  Status run(Track::Kind kind, cuda::CUstream stream, FunctionRef<Status()> operation) const;
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;

@@ -35,6 +35,10 @@ class DeviceUnit final : public Unit {
     uint64_t gathers = 0, reductions = 0;
   };
   SharedBytes shared_codec_bytes() const;
+  // These do what may fail on this rank alone before it begins to gather or to reduce. The calls
+  // themselves do it too; a unit by parameter asks all of its units before the first one begins.
+  Status prepare_gather() const;
+  Status prepare_reduce(const ReduceRequest& request);
   // Fails the communicator if an operation that is over got codes that could not be decoded.
   void look() const { mover_->look(); }
 
@@ -85,10 +89,10 @@ class DeviceUnit final : public Unit {
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
   Status no_work() const;
-  // Is called within a step of the mover.
-  Status take(Slot& slot);
   Status run_begun(FunctionRef<Status()> rest) const;
+  Status change_slots(FunctionRef<Status()> change) const;
   Status begin_step(Slot& slot);
+  Status take(Slot& slot);  // within a step of the mover
   // Gives the slot back. `readers` are waits in addition to the mover's.
   Status give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpParams> readers = {});
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;
@@ -117,6 +121,7 @@ class DeviceUnit final : public Unit {
   int rank_in_pool_ = 0;
   Slot parameters_{.kind = Track::Kind::parameters}, gradients_{.kind = Track::Kind::gradients};
   bool shards_named_ = false, sharded_grads_named_ = false;
+  bool joined_replicas_ = false;
   bool reduces_here_ = false;  // this rank has pieces of gradients
   // Memory for what the host reads: the norm of a reduction whose result goes there, or pieces of
   // shards that are compared.

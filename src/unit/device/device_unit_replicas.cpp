@@ -1,9 +1,11 @@
 // A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and how shards of
 // replicas are made equal or compared.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/hash.h"
+#include "comm/chain.h"
 #include "comm/device/collectives.h"
 #include "unit/device/device_unit.h"
 #include "unit/replica_check.h"
@@ -25,6 +27,7 @@ size_t DeviceUnit::bytes_for_host() const {
 Status DeviceUnit::join_replicas() {
   if (!spec_.replicate_comm) return success();
   spec_.replicate_comm->dependents++;
+  joined_replicas_ = true;
   engine().make_heir(spec_.replicate_comm->engine());
   FSCCL_ASSIGN(replica_sum_, ReplicaSum::create({spec_, definition_, pool_}));
   return success();
@@ -32,7 +35,7 @@ Status DeviceUnit::join_replicas() {
 
 void DeviceUnit::leave_replicas() {
   replica_sum_.reset();  // waits for its work
-  if (!spec_.replicate_comm) return;
+  if (!spec_.replicate_comm || !joined_replicas_) return;
   engine().disinherit(spec_.replicate_comm->engine());
   spec_.replicate_comm->dependents--;
 }
@@ -47,6 +50,8 @@ Status DeviceUnit::look_for_failure() const {
   return success();
 }
 
+// Sums over the replicas. The first phase cannot be taken back. So if the sum does not begin on
+// this rank, the replicate_comm fails. The shard_comm does not.
 Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm) {
   ReplicaSum::Call call;
   call.stream = reduce.stream;
@@ -55,7 +60,10 @@ Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CU
   call.norm = norm;
   call.divisor = scaling_.replicas_divisor();
   call.hash = mix_in_order(agreed(OpCode::all_reduce, 0), static_cast<uint64_t>(call.divisor));
-  return replica_sum_->add(std::move(call));
+  Chain chain;
+  chain.begin();
+  return chain.run(std::array{&spec_.replicate_comm->engine()},
+                   [&] { return replica_sum_->add(std::move(call)); });
 }
 
 Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, Submitted*) {

@@ -24,9 +24,11 @@ Status DeviceUnit::take(Slot& slot) {
 Status DeviceUnit::give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpParams> readers) {
   slot.held = false;
   if (!slot.bytes) return success();
-  std::vector<cuda::CUstreamBatchMemOpParams> released = mover_->released(slot.kind);
-  released.insert(released.end(), readers.begin(), readers.end());
-  return pool_.give_back(slot.key, stream_, std::move(released));
+  return change_slots([&] {
+    std::vector<cuda::CUstreamBatchMemOpParams> released = mover_->released(slot.kind);
+    released.insert(released.end(), readers.begin(), readers.end());
+    return pool_.give_back(slot.key, stream_, std::move(released));
+  });
 }
 
 // Runs the part of a call in which other ranks count on this one. If it ends early, by an error or
@@ -37,16 +39,25 @@ Status DeviceUnit::run_begun(FunctionRef<Status()> rest) const {
   return chain.run(std::array{&engine()}, rest);
 }
 
-// Begins a step of the mover, and takes the slot unless it is held. A refusal is the same on all
-// ranks. Only this rank may find no memory in the middle, and that fails the communicator.
+// Runs a change of this rank's slots that is not undone if it ends early. All later slots of the
+// pool would then have other places than on the other ranks, so the pool's communicator fails too.
+Status DeviceUnit::change_slots(FunctionRef<Status()> change) const {
+  Chain chain;
+  chain.begin();
+  return chain.run(std::array{&engine(), &pool_.comm().engine()}, change);
+}
+
+// Begins a step of the mover, and takes the slot unless it is held. An error of the mover changes
+// nothing. The pool refuses a slot on all ranks alike, and fails its communicator by other errors.
 Status DeviceUnit::begin_step(Slot& slot) {
-  Status refused = success();
-  Status ran = run_begun([&]() -> Status {
-    refused = mover_->begin(slot.kind, stream_);
-    if (refused.ok() && !slot.held) refused = take(slot);
-    return success();
+  FSCCL_TRY(mover_->begin(slot.kind, stream_));
+  if (slot.held) return success();
+  Status refused;
+  Status changed = change_slots([&]() -> Status {
+    refused = take(slot);
+    return pool_.comm().engine().failed() ? refused.clone() : success();
   });
-  FSCCL_TRY(std::move(ran));
+  FSCCL_TRY(std::move(changed));
   return refused;
 }
 
@@ -61,12 +72,16 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
                       static_cast<uint64_t>(op) << 8 | flags);
 }
 
-Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
-  if (!wait) return no_work();
+Status DeviceUnit::prepare_gather() const {
   mover_->look();
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
-  FSCCL_TRY(check_named(shards_named_));
+  return check_named(shards_named_);
+}
+
+Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
+  if (!wait) return no_work();
+  FSCCL_TRY(prepare_gather());
   const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
   const bool kept = parameters_.held && contents_valid_ && !changed_ && !own,
              again = parameters_.held && !kept;
@@ -99,7 +114,7 @@ Status DeviceUnit::give_back_params() {
     FSCCL_TRY(read_->record(stream_));
   } else {
     contents_valid_ = false;
-    FSCCL_TRY(run_begun([&] { return give_back(parameters_); }));
+    FSCCL_TRY(give_back(parameters_));
   }
   mover_->look();
   // A failed communicator does not keep the slot.
@@ -134,6 +149,8 @@ Result<std::byte*> DeviceUnit::grad_slot(size_t, void* stream) {
 }
 
 Status DeviceUnit::check_reduced(size_t) {
+  mover_->look();
+  if (engine().failed()) return engine().failure();
   if (replica_sum_ && spec_.replicate_comm->engine().failed())
     return spec_.replicate_comm->engine().failure();
   return success();
@@ -230,23 +247,28 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) 
   return success();
 }
 
+Status DeviceUnit::prepare_reduce(const ReduceRequest& request) {
+  FSCCL_TRY(look_for_failure());
+  FSCCL_TRY(check_reduce(request));
+  int ordinal = -1;
+  if (request.result && cuda::on_device(request.result, &ordinal))
+    FSCCL_TRY(check_device_memory(request.result,
+                                  "the result of the reduction, beside the gradient,", 0));
+  if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
+  FSCCL_TRY(check_named(sharded_grads_named_));
+  return request.grads ? prepare_pack(request.grads) : success();
+}
+
 Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                              Submitted*) {
   static_assert(sizeof(fsccl_reduce_result_t) == sizeof(cuda::DeviceNorm) &&
                 offsetof(fsccl_reduce_result_t, finite) == offsetof(cuda::DeviceNorm, finite));
   if (!wait) return no_work();
-  FSCCL_TRY(look_for_failure());
-  FSCCL_TRY(check_reduce(request));
-  int ordinal = -1;
-  const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
-  if (to_device)
-    FSCCL_TRY(check_device_memory(request.result,
-                                  "the result of the reduction, beside the gradient,", 0));
-  if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
-  FSCCL_TRY(check_named(sharded_grads_named_));
-  if (request.grads) FSCCL_TRY(prepare_pack(request.grads));
+  FSCCL_TRY(prepare_reduce(request));
   FSCCL_TRY(begin_step(gradients_));
 
+  int ordinal = -1;
+  const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
   DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};
   const bool final = replica_sum_ && !request.defer_replicas;
   const Scaling scaling =
@@ -261,16 +283,18 @@ Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_stat
                              std::bit_cast<uint64_t>(request.scale));
   reduced_once_ = true;
   replicas_pending_ = replica_sum_ && !final;
+  Status of_replicas;  // their failure is not one of the shard_comm
   Status reduced = run_begun([&]() -> Status {
     Status done = request.grads ? pack() : success();
     if (done.ok()) done = mover_->reduce(reduce);
-    if (done.ok() && final) done = sum_over_replicas(reduce, norm);
+    if (done.ok() && final) of_replicas = sum_over_replicas(reduce, norm);
     Status given = give_back(gradients_, final ? replica_sum_->released()
                                                : std::vector<cuda::CUstreamBatchMemOpParams>());
     FSCCL_TRY(std::move(done));
     return given;
   });
   FSCCL_TRY(std::move(reduced));
+  FSCCL_TRY(std::move(of_replicas));
   if (!spec_.marks_changes) changed_ = true;
   if (to_device && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
   for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)

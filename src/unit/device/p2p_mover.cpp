@@ -70,27 +70,30 @@ Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
 
 Status P2pMover::took(Track::Kind kind, cuda::CUstream stream, OpCode what) {
   track(kind).take_only(what);
-  return track(kind).end(stream, false);
+  return run_begun(track(kind), stream, [&] { return track(kind).end(stream, false); });
 }
 
-// Runs the program after enter(), from which on peers wait for this rank. An error of this rank, or
-// no memory for it, therefore fails the communicator.
-Status P2pMover::run(Track& track, StreamProgram& program, uint64_t slot, bool again,
-                     cuda::CUstream stream, const ReduceRun& reduce) {
-  // A rank without anything to read signals this, too, because the others cannot know it.
-  const bool shows_slot = &program != barrier_.get();
+// Runs rest(), which puts an operation on the stream for which peers already wait, and ends it. An
+// error of this rank, or no memory for it, fails the communicator.
+Status P2pMover::run_begun(Track& track, cuda::CUstream stream, FunctionRef<Status()> rest) const {
   Chain chain;
   chain.begin();
-  const auto rest = [&]() -> Status {
-    if (again) FSCCL_TRY(track.wait_released(stream));
-    FSCCL_TRY(program.run(track, slot, stream, reduce));
-    return track.end(stream, shows_slot && !program.plan().says_done);
-  };
   Status ran = chain.run(std::array{&spec_.shard_comm->engine()},
                          [&]() -> Status { return rest().with_peer(track.rank(), -1); });
   // No rank may wait for an operation that this rank did not put on its stream.
   if (!ran.ok()) (void)track.end(stream, false).ok();
   return ran;
+}
+
+Status P2pMover::run(Track& track, StreamProgram& program, uint64_t slot, bool again,
+                     cuda::CUstream stream, const ReduceRun& reduce) {
+  // A rank without anything to read signals this, too, because the others cannot know it.
+  const bool shows_slot = &program != barrier_.get();
+  return run_begun(track, stream, [&]() -> Status {
+    if (again) FSCCL_TRY(track.wait_released(stream));
+    FSCCL_TRY(program.run(track, slot, stream, reduce));
+    return track.end(stream, shows_slot && !program.plan().says_done);
+  });
 }
 
 Status P2pMover::gather(const Gather& gather) {

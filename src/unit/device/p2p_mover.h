@@ -40,6 +40,7 @@ class P2pMover final : public DeviceMover {
   Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
                 const std::vector<std::byte*>& places) const;
   // Runs the rest of an operation that was entered. `again` is that of Gather.
+  Status run_begun(Track& track, cuda::CUstream stream, FunctionRef<Status()> rest) const;
   Status run(Track& track, StreamProgram& program, uint64_t slot, bool again, cuda::CUstream stream,
              const ReduceRun& reduce);
 

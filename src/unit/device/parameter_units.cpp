@@ -1,7 +1,9 @@
 #include "unit/device/parameter_units.h"
 
 #include <algorithm>
+#include <array>
 
+#include "comm/chain.h"
 #include "cuda/pointer.h"
 #include "fsccl/insight.h"
 
@@ -79,18 +81,46 @@ Status ParameterUnits::begin_call(void* stream) {
   return success();
 }
 
-// Gathers all parameters. A slot is refused on all ranks alike, and all of them then give back the
-// slots of the parameters that were gathered before.
+// Runs operate() for each of the units. The caller has asked them for what this rank alone may
+// refuse, so the error of a unit that has not begun is that of a slot, which all ranks get. After
+// the first unit the other ranks wait for this one, so no memory for the next one fails the
+// communicator.
+Status ParameterUnits::run_each(std::span<const size_t> units,
+                                FunctionRef<Status(size_t)> operate) const {
+  Status refused;
+  Chain chain;
+  Status ran = chain.run(std::array{&engine()}, [&]() -> Status {
+    for (const size_t i : units) {
+      refused = operate(i);
+      if (!refused.ok()) break;
+      chain.begin();
+    }
+    return success();
+  });
+  FSCCL_TRY(std::move(ran));
+  return refused;
+}
+
+// Gathers all parameters. If a slot is refused, all ranks give back the slots of the parameters
+// that were gathered before.
 Status ParameterUnits::gather(bool writable, bool wait, fsccl_status_t* state,
                               Submitted* submitted) {
-  for (size_t i = 0; i < count(); i++) {
-    if (!units_[i]) continue;
+  std::vector<size_t> untied;
+  for (size_t i = 0; i < count(); i++)
+    if (units_[i]) untied.push_back(i);
+  for (const size_t i : untied) {
     if (changed_) units_[i]->mark_changed();
-    Status gathered = units_[i]->unshard(writable, stream_, wait, state, submitted);
-    if (gathered.ok()) continue;
-    for (size_t k = 0; k < i; k++)
-      if (units_[k]) (void)units_[k]->reshard(stream_).ok();
-    return gathered;
+    FSCCL_TRY(units_[i]->prepare_gather());
+  }
+  size_t gathered = 0;
+  Status status = run_each(untied, [&](size_t i) -> Status {
+    FSCCL_TRY(units_[i]->unshard(writable, stream_, wait, state, submitted));
+    gathered++;
+    return success();
+  });
+  if (!status.ok()) {
+    for (size_t k = 0; k < gathered; k++) (void)units_[untied[k]]->reshard(stream_).ok();
+    return status;
   }
   unsharded_ = true;
   changed_ = false;
@@ -128,6 +158,15 @@ Result<std::byte*> ParameterUnits::grad_slot(size_t index, void* stream) {
 
 bool ParameterUnits::holds_grad(size_t index) const { return unit_of(index).gradient_slot().held; }
 
+// Returns the request to reduce the gradient of one parameter alone.
+ReduceRequest ParameterUnits::request_of(size_t index, const ReduceRequest& request) {
+  ReduceRequest one = request;
+  one.first = one.count = 0;
+  one.grads = request.grads ? request.grads + index : nullptr;
+  one.sharded_grads = request.sharded_grads ? request.sharded_grads + index : nullptr;
+  return one;
+}
+
 // Reduces one parameter's gradient. Its result, if one is wanted, goes to request.result.
 Status ParameterUnits::sum_grad(size_t index, const ReduceRequest& request, bool wait,
                                 fsccl_status_t* state, Submitted* submitted) {
@@ -135,10 +174,7 @@ Status ParameterUnits::sum_grad(size_t index, const ReduceRequest& request, bool
     const ReduceRequest* request;
     size_t index;
   } ready{&request, index};
-  ReduceRequest one = request;
-  one.first = one.count = 0;
-  one.grads = request.grads ? request.grads + index : nullptr;
-  one.sharded_grads = request.sharded_grads ? request.sharded_grads + index : nullptr;
+  ReduceRequest one = request_of(index, request);
   one.shard_ready_context = &ready;
   if (request.shard_ready)
     one.shard_ready = [](void* context, fsccl_unit_t handle, size_t) {
@@ -164,11 +200,14 @@ Status ParameterUnits::sum_grads(const ReduceRequest& request, bool wait, fsccl_
   ReduceRequest one = request;
   const bool summed = request.result && wanted_.size() != 1;
   if (summed) one.result = &part;
-  for (const size_t i : wanted_) {
+  for (const size_t i : wanted_) FSCCL_TRY(unit(i).prepare_reduce(request_of(i, one)));
+  Status reduced = run_each(wanted_, [&](size_t i) -> Status {
     FSCCL_TRY(sum_grad(i, one, wait, state, submitted));
     whole.norm_squared += part.norm_squared;
     whole.finite &= part.finite;
-  }
+    return success();
+  });
+  FSCCL_TRY(std::move(reduced));
   if (summed) *request.result = whole;
   if (request.sharded_grads) note_places();
   reduced_once_ = true;
@@ -177,7 +216,10 @@ Status ParameterUnits::sum_grads(const ReduceRequest& request, bool wait, fsccl_
   return success();
 }
 
-Status ParameterUnits::check_reduced(size_t) { return success(); }
+Status ParameterUnits::check_reduced(size_t index) {
+  unit(index).look();
+  return engine().failed() ? engine().failure() : success();
+}
 
 Status ParameterUnits::move_shards(void* const* shards) {
   for (size_t i = 0; i < count(); i++)

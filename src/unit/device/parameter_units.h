@@ -42,6 +42,8 @@ class ParameterUnits final : public Unit {
 
   void note_places();
   DeviceUnit& unit(size_t index) { return *units_[layout().owner(index)]; }
+  Status run_each(std::span<const size_t> units, FunctionRef<Status(size_t)> operate) const;
+  static ReduceRequest request_of(size_t index, const ReduceRequest& request);
   Status sum_grad(size_t index, const ReduceRequest& request, bool wait, fsccl_status_t* state,
                   Submitted* submitted);
 
