@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "fsccl/fsccl.h"
 #include "memory_page.h"
 #include "memory_snapshot.h"
+#include "own_input.h"
 #include "timeline_page.h"
 #include "trace_hang.h"
 #include "trace_timeline.h"
@@ -44,6 +46,7 @@ int write_memory_page(const MemoryOptions& options) {
   const std::optional<fsccl::trace::MemorySnapshot> snapshot =
       fsccl::trace::read_memory_snapshot(options.snapshot, &error);
   if (!snapshot) return failed(error);
+  if (replaces(options.page, options.snapshot)) return 2;
   const std::string page = memory_page(*snapshot, {options.steps, options.axis == "events"});
   return write_out(page, options.page.empty() ? options.snapshot + ".html" : options.page);
 }
@@ -59,8 +62,11 @@ struct RecordingOptions {
 std::vector<fsccl::trace::Recording> read_job(const RecordingOptions& options) {
   std::string error;
   int others = 0;
+  std::vector<std::string> unreadable;
   std::vector<fsccl::trace::Recording> job =
-      fsccl::trace::read_recordings(options.folder, &others, &error);
+      fsccl::trace::read_recordings(options.folder, &others, &unreadable, &error);
+  for (const std::string& why : unreadable)
+    fmt::print(stderr, "fsccl-trace: {}; the other recordings are used: remove this file\n", why);
   if (job.empty()) failed(error);
   if (others)
     fmt::print(stderr,
@@ -87,6 +93,8 @@ int tell_cause(const RecordingOptions& options) {
 int write_timeline(const RecordingOptions& options) {
   const std::vector<fsccl::trace::Recording> job = read_job(options);
   if (job.empty()) return 1;
+  for (const fsccl::trace::Recording& one : job)
+    if (replaces(options.page, one.file)) return 2;
   if (options.perfetto)
     return write_out(as_perfetto(job),
                      options.page.empty() ? options.folder + "/timeline.json" : options.page);
@@ -144,13 +152,22 @@ int run(int argc, char** argv) {
       ->type_name("PAGE");
   timeline->add_option("--last", recordings.last_ms, "the last so many milliseconds only")
       ->type_name("MS")
-      ->check(CLI::PositiveNumber);
+      ->check([](const std::string& text) -> std::string {
+        double value = 0;
+        const bool good =
+            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
+        return good ? "" : fmt::format("{} is no number above 0", text);
+      });
   timeline->add_flag("--perfetto", recordings.perfetto,
                      "JSON for ui.perfetto.dev instead of a page (default: DIR/timeline.json)");
   timeline->footer(
       "A recording has the last FSCCL_TRACE_EVENTS events of its rank. Ranks of several hosts are "
       "put together by their clocks.");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   if (hang->parsed()) return tell_cause(recordings);
   if (timeline->parsed()) return write_timeline(recordings);
   return write_memory_page(memory);

@@ -1,17 +1,16 @@
 #include "info_forecast.h"
 
 #include <fmt/format.h>
-#include <cmath>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <thread>
 
+#include "base/json_file.h"
 #include "base/program.h"
 #include "forecast_text.h"
 #include "fsccl/insight.h"
@@ -19,6 +18,7 @@
 #include "info_error.h"
 #include "model.h"
 #include "numbers.h"
+#include "own_input.h"
 #include "this_machine.h"
 
 namespace {
@@ -33,17 +33,20 @@ bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
+// Reads a file that must hold an object. The library's parser comes first, because it limits the
+// depth and its errors have the place.
 std::optional<Json> read_json(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) {
-    fmt::print(stderr, "fsccl-info: {} cannot be read: check the path and its permissions\n", path);
+  constexpr size_t kMostBytes = size_t{256} << 20;
+  const fsccl::Result<std::string> text = fsccl::read_text_file(path, kMostBytes);
+  const fsccl::Status good = text.ok() ? fsccl::parse_json_text(text.value(), path).status().clone()
+                                       : text.status().clone();
+  if (!good.ok()) {
+    fmt::print(stderr, "fsccl-info: {}\n", good.text());
     return std::nullopt;
   }
-  Json json = Json::parse(text.str(), nullptr, false);
-  if (!json.is_discarded()) return json;
-  fmt::print(stderr, "fsccl-info: {} is not JSON\n", path);
+  Json json = Json::parse(text.value());
+  if (json.is_object()) return json;
+  fmt::print(stderr, "fsccl-info: {}: an object was expected, such as {{\"name\": ...}}\n", path);
   return std::nullopt;
 }
 
@@ -109,6 +112,19 @@ const CLI::Validator above_0(
     },
     "ABOVE 0");
 
+CLI::Validator from_to(double least, double most) {
+  return {[=](const std::string& text) -> std::string {
+            double value = 0;
+            const bool good = CLI::detail::lexical_cast(text, value) && value >= least &&
+                              value <= most;  // a NaN is neither
+            return good ? "" : fmt::format("{} is no number from {} to {}", text, least, most);
+          },
+          fmt::format("{} TO {}", least, most)};
+}
+
+const CLI::Validator named(
+    [](const std::string& text) { return text.empty() ? "a file has no name" : ""; }, "");
+
 }  // namespace
 
 void ForecastCommand::add_model_options() {
@@ -126,16 +142,21 @@ void ForecastCommand::add_model_options() {
   command_
       ->add_option("--topology", topology_,
                    "hosts and links from a topology, as `fsccl-info topology` takes it")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(named);
   command_->add_option("--tflops", tflops_, "what a rank computes at its peak, in --compute")
-      ->check(above_0);
-  command_->add_option("--efficiency", efficiency_, "the part of it that passes reach, up to 1")
-      ->check(CLI::Range(1e-4, 1.0));
+      ->check(from_to(1e-6, 1e9));
+  CLI::Option* const efficiency =
+      command_
+          ->add_option("--efficiency", efficiency_,
+                       "the part of --tflops that passes reach, up to 1")
+          ->check(from_to(1e-4, 1));
   command_
       ->add_option("--measured", measured_s_,
                    "seconds of a step that was measured in just this setup: calibrates the machine")
       ->type_name("S")
-      ->check(above_0);
+      ->check(above_0)
+      ->excludes(efficiency);
   command_
       ->add_option("--measured-communication", communication_s_,
                    "seconds of a step that `fsccl-perf step` measured in this setup: calibrates "
@@ -181,9 +202,14 @@ void ForecastCommand::add_step_options() {
   number("--prefetch", prefetch_, 0, 8, "units gathered ahead");
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
   word("--checkpoint", checkpoint_, {"none", "full"}, "activations that are computed again");
-  command_->add_option("--codec-ratio", codec_ratio_,
-                       "by which a codec shortens what is gathered between hosts");
-  command_->add_option("--codec-rate", codec_gb_per_s_, "GB/s at which it codes; 0: no time");
+  CLI::Option* const ratio =
+      command_
+          ->add_option("--codec-ratio", codec_ratio_,
+                       "how many times fewer bytes a codec gathers between hosts, from 1 to 100")
+          ->check(from_to(1, 100));
+  command_->add_option("--codec-rate", codec_gb_per_s_, "GB/s at which it codes; 0: no time")
+      ->check(from_to(0, 1e6))
+      ->needs(ratio);
   command_->add_option("--memory-limit", memory_limit_, "of a rank; else the machine's")
       ->type_name("BYTES");
 }
@@ -196,11 +222,13 @@ void ForecastCommand::add_output_options() {
   command_->add_flag("--scaling", scaling_, "also the same work a rank on 8 to 100,000 ranks");
   command_->add_flag("--startup", startup_, "also messages, descriptors and time of the start");
   command_->add_option("--config", config_, "keys of fsccl_forecast() (insight.h), which win")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(named);
   command_->add_flag("--json", json_, "as JSON (insight.h)");
   command_
       ->add_option("--report", report_, "write an HTML page: streams, memory over time, scaling")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(named);
 }
 
 namespace {
@@ -227,7 +255,11 @@ std::optional<Json> ForecastCommand::machine() const {
     for (const char* key : {"ranks_per_host", "within", "between"}) machine->erase(key);
     (*machine)["topology"] = topology_;
   }
-  if (tflops_ > 0) (*machine)["tflops"][compute_] = tflops_;
+  if (tflops_ > 0) {
+    Json& rates = (*machine)["tflops"];
+    if (!rates.is_object()) rates = Json::object();
+    rates[compute_] = tflops_;
+  }
   if (efficiency_ > 0) (*machine)["efficiency"] = efficiency_;
   if (!carrier_.empty()) (*machine)["carrier"] = carrier_;
   return machine;
@@ -237,15 +269,15 @@ std::optional<Json> ForecastCommand::machine() const {
 // wrong.
 bool ForecastCommand::add_sizes(Json* given) const {
   if (sharding_ == "host") {
-    (*given)["shard_over"] = std::min(ranks_, (*given)["machine"].value("ranks_per_host", ranks_));
+    (*given)["shard_over"] = sharding_;
   } else if (sharding_ != "full") {
-    const std::optional<uint64_t> degree = fsccl::perf::parse_bytes(sharding_);
-    if (!degree || *degree == 0 || *degree > (1U << 20)) {
+    int degree = 0;
+    if (!CLI::detail::lexical_cast(sharding_, degree) || degree < 1 || degree > 1 << 20) {
       fmt::print(stderr, "fsccl-info: --sharding {}: give full, host or a number of ranks\n",
                  sharding_);
       return false;
     }
-    (*given)["shard_over"] = *degree;
+    (*given)["shard_over"] = degree;
   }
   for (const auto& [text, option, key] :
        {std::tuple(keep_, "--keep", "keep_bytes"),
@@ -253,6 +285,11 @@ bool ForecastCommand::add_sizes(Json* given) const {
     if (text.empty()) continue;
     const auto bytes = bytes_given(text, option);
     if (!bytes) return false;
+    if (*bytes == 0 && key == std::string_view("memory_limit_bytes")) {
+      fmt::print(stderr, "fsccl-info: {} 0: nothing fits into it; leave it out for the machine's\n",
+                 option);
+      return false;
+    }
     (*given)[key] = *bytes;
   }
   return true;
@@ -284,13 +321,23 @@ int ForecastCommand::run() const {
   if (!config_.empty()) {
     const std::optional<Json> more = read_json(config_);
     if (!more) return 1;
+    if (more->contains("calibration")) given.erase("calibration");  // it is not added to --measured
     given.merge_patch(*more);
   }
+  std::string configuration;
+  try {
+    configuration = given.dump();
+  } catch (const Json::exception&) {
+    fmt::print(stderr, "fsccl-info: an option has bytes that are not UTF-8: give another name\n");
+    return 2;
+  }
+  for (const std::string& input : {*model_file, machine_, topology_, config_})
+    if (replaces(report_, input)) return 2;
   std::optional<fsccl::perf::PageFile> page;
   if (!report_.empty()) page.emplace(report_);
   if (page && !page->open()) return 2;
   std::string text;
-  if (failed(fsccl_forecast(given.dump().c_str(), keep, &text))) return 1;
+  if (failed(fsccl_forecast(configuration.c_str(), keep, &text))) return 1;
   const Json answer = Json::parse(text);
   fmt::print("{}", json_ ? text + "\n" : forecast_text(answer));
   return page && !page->write(forecast_page(answer)) ? 1 : 0;  // main() flushes

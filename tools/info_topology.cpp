@@ -8,6 +8,7 @@
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
+#include "own_input.h"
 #include "topology_picture.h"
 
 namespace {
@@ -56,6 +57,7 @@ bool TopologyCommand::draw(const char* file) const {
 
 int TopologyCommand::run() const {
   const char* file = file_.empty() ? nullptr : file_.c_str();
+  if (replaces(svg_, file_)) return 2;
   std::string text;
   const fsccl_topology_form_t form = json_ ? FSCCL_TOPOLOGY_JSON : FSCCL_TOPOLOGY_TREE;
   const fsccl_status_t status =

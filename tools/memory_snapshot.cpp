@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+
+#include "base/json_file.h"
 
 namespace fsccl::trace {
 namespace {
@@ -238,40 +237,24 @@ std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text,
         source);
     return std::nullopt;
   }
-  Json json;
-  try {
-    json = Json::parse(text);
-    // Only the exception says where the parser stopped; it quotes the text.
-  } catch (const Json::exception& problem) {
-    std::string what = problem.what();
-    std::replace_if(
-        what.begin(), what.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
-    *error = fmt::format("{}: not JSON: {}", source, what);
+  // The library's parser comes first, because it limits the depth and its errors have the place.
+  if (const Status good = parse_json_text(std::string(text), source).status().clone(); !good.ok()) {
+    *error = good.text();
     return std::nullopt;
   }
+  const Json json = Json::parse(text);
   std::optional<MemorySnapshot> snapshot(std::in_place);
   if (!Reader(source, error).read(json, &*snapshot)) return std::nullopt;
   return snapshot;
 }
 
 std::optional<MemorySnapshot> read_memory_snapshot(const std::string& path, std::string* error) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  const auto refused = [&](const std::string& why) {
-    *error = fmt::format("{}: {}", path, why);
-    return std::nullopt;
-  };
-  if (!file) return refused(std::strerror(errno));
-  std::array<char, 1 << 16> piece{};
-  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
-    text.append(piece.data(), static_cast<size_t>(file.gcount()));
-    if (text.size() > kMostFileBytes)
-      return refused(
-          fmt::format("more than {} MiB; take the snapshot with a smaller FSCCL_POOL_HISTORY",
-                      kMostFileBytes >> 20));
-  }
-  if (file.bad()) return refused("cannot be read");
-  return parse_memory_snapshot(text, path, error);
+  const Result<std::string> text = read_text_file(path, kMostFileBytes);
+  if (text.ok()) return parse_memory_snapshot(text.value(), path, error);
+  *error = text.status().text();
+  if (text.status().code() == FSCCL_ERR_INVALID_ARGUMENT)
+    *error += "; take the snapshot with a smaller FSCCL_POOL_HISTORY";
+  return std::nullopt;
 }
 
 }  // namespace fsccl::trace

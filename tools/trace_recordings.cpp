@@ -62,7 +62,7 @@ Recording parse(const std::string& text, const std::string& file) {
 }  // namespace
 
 std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs,
-                                       std::string* error) {
+                                       std::vector<std::string>* unreadable, std::string* error) {
   std::error_code code;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder, code))
@@ -75,15 +75,23 @@ std::vector<Recording> read_recordings(const std::string& folder, int* other_job
   std::map<std::string, std::vector<Recording>> jobs;
   for (const std::string& file : files) {
     std::string json;
+    if (!std::filesystem::is_regular_file(file, code)) {
+      unreadable->push_back(file + " is not a regular file");
+      continue;
+    }
     if (fsccl_trace_read(file.c_str(), keep, &json) != FSCCL_OK) {
       fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
       fsccl_last_error(&info);
-      *error = info.text;
-      return {};
+      unreadable->push_back(info.text);
+      continue;
     }
     Recording one = parse(json, file);
     const std::string job = one.job;
     jobs[job].push_back(std::move(one));
+  }
+  if (jobs.empty() && !unreadable->empty()) {
+    *error = fmt::format("none of the files {}/*.ring is a whole recording", folder);
+    return {};
   }
   if (jobs.empty()) {
     *error = fmt::format("{} holds no recordings (*.ring): run the job with FSCCL_TRACE_DIR={}",

@@ -44,10 +44,11 @@ struct Recording {
 };
 
 // Reads the *.ring files of a folder, sorted by rank. If there are several jobs, the one that was
-// active last is returned, and `other_jobs` counts the others. On failure nothing is returned, and
-// *error says why.
+// active last is returned, and `other_jobs` counts the others. `unreadable` gets a sentence for
+// each file that is no recording, or only a part of one. If no recording is left, nothing is
+// returned, and *error says why.
 std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs,
-                                       std::string* error);
+                                       std::vector<std::string>* unreadable, std::string* error);
 
 // Describes an operation as in "all_gather of 16 float32 (operation 12)".
 std::string describe(const Event& event);

@@ -418,11 +418,11 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   and "ns", "topology" (a file, or "here"), and "measured" (as fsccl_explain() has it; with
  *   what docs/api/insight.md adds for units, turns and TCP, if those were measured).
  * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"
- *   (micro-batches), "shard_over" (ranks that share the shards; 0: all), "layout" (per_param, flat,
- *   ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16), "compute" (a key
- *   of "tflops"), "optimizer" (adam, momentum, sgd, none), "optimizer_bytes" (of an element),
- *   "keep_bytes", "prefetch" (units), "by_parameter", "checkpoint" (none, full), "codec_ratio",
- *   "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
+ *   (micro-batches), "shard_over" (ranks that share the shards; 0: all; "host": a host's), "layout"
+ *   (per_param, flat, ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16),
+ *   "compute" (a key of "tflops"), "optimizer" (adam, momentum, sgd, none), "optimizer_bytes" (of
+ *   an element), "keep_bytes", "prefetch" (units), "by_parameter", "checkpoint" (none, full),
+ *   "codec_ratio", "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
  * - "calibration": a step that was measured on this machine with this model: "configuration" (what
  *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
  * - "measured_communication_s": seconds of the communication of a step of just this setup, without

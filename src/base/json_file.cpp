@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -72,6 +73,20 @@ bool JsonReader::number(const Json& json, const char* key, const std::string& pl
   *value = json[key].get<double>();
   return (*value >= 0 && *value <= most) ||
          wrong("{}.{} is {}: it must be from 0 to {}", place, key, *value, most);
+}
+
+bool JsonReader::number_from(const Json& json, const char* key, const std::string& place,
+                             double least, double most, double* value) {
+  if (!number(json, key, place, most, value)) return false;
+  return !json.contains(key) || *value >= least ||
+         wrong("{}.{} is {}: it must be from {} to {}", place, key, *value, least, most);
+}
+
+bool JsonReader::whole(const Json& json, const char* key, const std::string& place, double most,
+                       double* value) {
+  if (!number(json, key, place, most, value)) return false;
+  return *value == std::floor(*value) ||
+         wrong("{}.{} is {}: it must be a whole number", place, key, *value);
 }
 
 }  // namespace fsccl

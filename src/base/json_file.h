@@ -34,6 +34,11 @@ class JsonReader {
             std::string* value);
   bool number(const Json& json, const char* key, const std::string& place, double most,
               double* value);
+  // The same for a number that is at least `least` if it is there, and for a whole number.
+  bool number_from(const Json& json, const char* key, const std::string& place, double least,
+                   double most, double* value);
+  bool whole(const Json& json, const char* key, const std::string& place, double most,
+             double* value);
 
  private:
   std::string source_, problem_;

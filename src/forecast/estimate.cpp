@@ -83,8 +83,16 @@ double width_of(const ModelUnit& unit) {
 }  // namespace
 
 Status estimate_missing(Model* model, int experts_per_token) {
+  bool any_experts = false;
   for (ModelUnit& unit : model->units) {
-    const bool experts = std::any_of(unit.params.begin(), unit.params.end(), is_experts);
+    const auto experts_at = std::find_if(unit.params.begin(), unit.params.end(), is_experts);
+    const bool experts = experts_at != unit.params.end();
+    any_experts |= experts;
+    if (experts && experts_per_token > experts_at->shape.dims[0])
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "model {}: unit {} has {} experts, so a token cannot use {} of them: give a "
+                  "smaller \"experts_per_token\"",
+                  model->name, unit.name, experts_at->shape.dims[0], experts_per_token);
     if (experts && experts_per_token <= 0 && (unit.forward_flops < 0 || unit.activation_bytes < 0))
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "model {}: unit {} has experts, and nothing says how many of them a token uses: "
@@ -100,10 +108,13 @@ Status estimate_missing(Model* model, int experts_per_token) {
     if (unit.checkpoint_bytes < 0)
       unit.checkpoint_bytes = std::min(unit.activation_bytes, kHalf * width_of(unit));
   }
+  if (experts_per_token > 0 && !any_experts)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "model {}: no unit has experts: leave \"experts_per_token\" out", model->name);
   if (model->forward_flops(1) > 0) return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "model {}: no unit has a matrix, so nothing says how many operations a token takes: "
-              "give \"forward_flops\" of its units",
+              "model {}: its units have no operations (no matrix with elements, or forward_flops "
+              "of 0): give \"forward_flops\" of its units",
               model->name);
 }
 

@@ -164,7 +164,7 @@ Status Forecaster::calibrate(const StepConfig& measured, double step_s, double s
     return timeline(found, times_of(measured, *prices)).step_ns * 1e-9;
   };
   const double before = machine_.efficiency;
-  double low = 1e-4, high = 1;
+  double low = kLeastEfficiency, high = 1;
   if (step_at(high) > step_s) {
     const double least = step_at(high);
     machine_.efficiency = before;
@@ -174,6 +174,13 @@ Status Forecaster::calibrate(const StepConfig& measured, double step_s, double s
         "peak: its operations or its "
         "network are faster than the machine says; correct \"tflops\", \"within\" or \"between\"",
         step_s, least);
+  }
+  if (const double most = step_at(low); most < step_s) {
+    machine_.efficiency = before;
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "calibration: the measured step took {:.4g} s, but even at {} of its peak this "
+                "machine needs only {:.4g} s: give seconds (not ms) of a step of just this setup",
+                step_s, low, most);
   }
   for (int i = 0; i < 60; i++) {
     const double middle = (low + high) / 2;

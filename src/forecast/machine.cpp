@@ -10,7 +10,8 @@
 namespace fsccl::forecast {
 namespace {
 
-constexpr double kMostRate = 1e9, kMostNs = 1e9, kMostBytes = 1e18;
+// Rates below the least ones make times that no number holds.
+constexpr double kLeastRate = 1e-6, kMostRate = 1e9, kMostNs = 1e9, kMostBytes = 1e18;
 constexpr int kMostPerHost = 4096;
 
 Status unknown(const std::string& name, const char* what, const char* advice) {
@@ -31,8 +32,8 @@ class MachineReader : JsonReader {
     machine_.within = typical(machine_.gpu ? topo::LinkClass::nvlink : topo::LinkClass::cache);
     machine_.between = typical(topo::LinkClass::network);
     if (!topology_.empty()) FSCCL_TRY(from_topology());
-    if (!number(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) ||
-        !number(json, "cores_per_host", kPlace, kMostPerHost, &cores_) || !links(json))
+    if (!whole(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) ||
+        !whole(json, "cores_per_host", kPlace, kMostPerHost, &cores_) || !links(json))
       return problem();
     if (json.contains("cores_per_host") && machine_.gpu)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -79,14 +80,14 @@ class MachineReader : JsonReader {
         !text(json, "topology", kPlace, false, &topology_) ||
         !number(json, "memory_bytes", kPlace, kMostBytes, &memory) ||
         !number(json, "context_bytes", kPlace, kMostBytes, &context) ||
-        !number(json, "memory_gb_per_s", kPlace, kMostRate, &machine_.memory_gb_per_s) ||
-        !number(json, "efficiency", kPlace, 1, &machine_.efficiency))
+        !number_from(json, "memory_gb_per_s", kPlace, kLeastRate, kMostRate,
+                     &machine_.memory_gb_per_s) ||
+        !number_from(json, "efficiency", kPlace, kLeastEfficiency, 1, &machine_.efficiency))
       return false;
     if (device != "gpu" && device != "cpu")
       return wrong("device is \"{}\": give gpu or cpu", device);
     if (carrier != "plans" && carrier != "nccl")
       return wrong("carrier is \"{}\": give plans or nccl", carrier);
-    if (machine_.efficiency <= 0) return wrong("efficiency must be above 0");
     machine_.gpu = device == "gpu";
     machine_.carrier = carrier == "nccl" ? Carrier::nccl : Carrier::plans;
     if (machine_.carrier == Carrier::nccl && !machine_.gpu)
@@ -96,7 +97,8 @@ class MachineReader : JsonReader {
     if (json.contains("tflops")) {
       if (!json["tflops"].is_object())
         return wrong("tflops must be an object, such as {{\"bf16\": 989}}");
-      if (!number(json["tflops"], type_.c_str(), "tflops", kMostRate, &tflops)) return false;
+      if (!number_from(json["tflops"], type_.c_str(), "tflops", kLeastRate, kMostRate, &tflops))
+        return false;
       machine_.flops = tflops * 1e12;
     }
     return true;
@@ -107,7 +109,7 @@ class MachineReader : JsonReader {
     std::string name(topo::traits(way->link).name);
     if (!object(json[key], key, {"link", "gb_per_s", "ns"}) ||
         !text(json[key], "link", key, false, &name) ||
-        !number(json[key], "gb_per_s", key, kMostRate, &way->gb_per_s) ||
+        !number_from(json[key], "gb_per_s", key, kLeastRate, kMostRate, &way->gb_per_s) ||
         !number(json[key], "ns", key, kMostNs, &way->ns))
       return false;
     for (int i = 0; i < topo::kLinkClasses; i++)
@@ -168,17 +170,23 @@ class MachineReader : JsonReader {
     const topo::Kind kind = machine_.gpu ? topo::Kind::gpu : topo::Kind::core;
     const std::vector<int> hosts = topology.all(topo::Kind::host),
                            places = topology.all(kind, hosts.front());
+    const std::vector<HostFacts> facts = facts_of_hosts(topology, kind);
+    const HostFacts& first = facts[static_cast<size_t>(hosts.front())];
     if (places.empty())
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "machine {}: {} has no {} on its first host: give another \"device\" or topology",
                   machine_.name, topology_ == "here" ? "this machine" : topology_,
                   machine_.gpu ? "GPU" : "core");
     for (const int host : hosts)
-      if (topology.all(kind, host).size() != places.size())
-        return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                    "machine {}: the hosts of {} differ: a forecast is for hosts that are alike; "
-                    "give one of their kinds",
-                    machine_.name, topology_);
+      if (const HostFacts& one = facts[static_cast<size_t>(host)];
+          one.places != first.places || one.gb_per_s != first.gb_per_s)
+        return fail(
+            FSCCL_ERR_INVALID_ARGUMENT,
+            "machine {}: the hosts of {} differ: {} has {} place(s) for ranks and {} GB/s to "
+            "the network, {} has {} and {} GB/s; a forecast is for hosts that are alike, so "
+            "give one of their kinds",
+            machine_.name, topology_, topology.path(hosts.front()), first.places, first.gb_per_s,
+            topology.path(host), one.places, one.gb_per_s);
     per_host_ = static_cast<double>(places.size());
     if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);
@@ -198,19 +206,37 @@ class MachineReader : JsonReader {
       machine_.between = way;
       machine_.between.vertices.clear();
     }
-    if (const double cards = host_network(topology, hosts.front()); cards > 0)
-      machine_.between.gb_per_s = cards;
+    if (first.gb_per_s > 0) machine_.between.gb_per_s = first.gb_per_s;
     if (machine_.within.gb_per_s <= 0)
       machine_.within.gb_per_s = topo::traits(machine_.within.link).gb_per_s;
     return success();
   }
 
-  static double host_network(const topo::Topology& topology, int host) {
-    double sum = 0;
-    for (const int card : topology.all(topo::Kind::nic, host))
-      if (!topology.vertices[static_cast<size_t>(card)].down)
-        sum += topology.vertices[static_cast<size_t>(card)].gb_per_s;
-    return sum;
+  // A host has places for ranks, and cards that reach the network at some rate together.
+  struct HostFacts {
+    size_t places = 0;
+    double gb_per_s = 0;
+  };
+  // Returns the facts of each host, at the index of its vertex. A card is no faster than the
+  // fastest of its links.
+  static std::vector<HostFacts> facts_of_hosts(const topo::Topology& topology, topo::Kind kind) {
+    std::vector<HostFacts> facts(topology.vertices.size());
+    std::vector<double> links(facts.size());  // by card; 0: nothing is known of its links
+    for (const topo::Link& link : topology.links)
+      for (const int end : {link.a, link.b}) {
+        double& best = links[static_cast<size_t>(end)];
+        best = std::max(best, link.gb_per_s);
+      }
+    for (size_t i = 0; i < facts.size(); i++) {
+      const topo::Vertex& vertex = topology.vertices[i];
+      if (vertex.kind != kind && vertex.kind != topo::Kind::nic) continue;
+      HostFacts& host = facts[static_cast<size_t>(topology.host_of(static_cast<int>(i)))];
+      if (vertex.kind == kind) host.places++;
+      if (vertex.kind != topo::Kind::nic || vertex.down) continue;
+      const bool slower = links[i] > 0 && links[i] < vertex.gb_per_s;
+      host.gb_per_s += slower ? links[i] : vertex.gb_per_s;
+    }
+    return facts;
   }
 
   const std::string type_;

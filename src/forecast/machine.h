@@ -40,6 +40,9 @@ struct PassCosts {
 // The carrier of the bytes: the library's own plans, or NCCL for every collective.
 enum class Carrier : uint8_t { plans, nccl };
 
+// The least share of the flops that a machine may have.
+inline constexpr double kLeastEfficiency = 1e-4;
+
 struct Machine {
   std::string name, source;
   bool gpu = false;

@@ -34,9 +34,10 @@ class ModelReader : JsonReader {
     if (!json.is_object() || !json.contains("repeat")) return unit(json, place, nullptr);
     double repeat = 0, first = 0;
     if (!object(json, place, {"repeat", "first", "units"}) ||
-        !number(json, "repeat", place, kMostRepeats, &repeat) ||
-        !number(json, "first", place, kMostElements, &first))
+        !whole(json, "repeat", place, kMostRepeats, &repeat) ||
+        !whole(json, "first", place, kMostElements, &first))
       return false;
+    if (repeat < 1) return wrong("{}.repeat is 0: give how often its units come", place);
     if (!json.contains("units") || !json["units"].is_array())
       return wrong("{}.units must be a list", place);
     for (size_t i = 0; i < static_cast<size_t>(repeat); i++) {

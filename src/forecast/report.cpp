@@ -67,7 +67,7 @@ class Document : JsonReader {
     for (const char* part : {"search", "what_if", "scaling", "startup", "timeline"})
       if (json.contains(part) && !json[part].is_boolean())
         return wrong("{} must be true or false", part);
-    if (!number(json, "experts_per_token", "the configuration", 1e6, &per_token) ||
+    if (!whole(json, "experts_per_token", "the configuration", 1e6, &per_token) ||
         !number(json, "system_call_us", "the configuration", 1e6, &call_us) ||
         !number(json, "measured_communication_s", "the configuration", 1e9, &communication_s))
       return false;
@@ -382,7 +382,8 @@ Status calibrate(const JsonValue& given, const Document& document, Forecaster& f
   StepConfig measured = *setup;
   measured.memory_limit = 0;
   if (given["calibration"].contains("configuration"))
-    FSCCL_TRY(read_step_config(given["calibration"]["configuration"], &measured));
+    FSCCL_TRY(read_only_step_config(given["calibration"]["configuration"],
+                                    "calibration.configuration", &measured));
   const double step_s = document.calibrated_s > 0 ? document.calibrated_s
                                                   : measured.tokens() / document.calibrated_tokens;
   return forecaster.calibrate(measured, step_s, document.spread, document.source);
@@ -398,6 +399,7 @@ Result<std::string> forecast_json(const std::string& configuration) {
   FSCCL_TRY(read_step_config(given, &setup));
   FSCCL_ASSIGN(Model model, read_model(given["model"], document.experts));
   FSCCL_ASSIGN(Machine machine, read_machine(given["machine"], setup.compute));
+  setup.host_ranks = machine.ranks_per_host;
   Forecaster forecaster(std::move(model), std::move(machine));
   FSCCL_TRY(calibrate(given, document, forecaster, &setup));
   FSCCL_ASSIGN(const Forecast forecast, forecaster.run(setup));

@@ -34,6 +34,7 @@ Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machin
         for (const int kept : {0, 2, 4, -1}) {
           if (kept < 0 && prefetch > 1) continue;
           StepConfig one = setup;
+          one.copy_per_host = false;
           one.shard_over = degree == setup.ranks ? 0 : degree;
           one.checkpoint = checkpoint;
           one.prefetch = prefetch;

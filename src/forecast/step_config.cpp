@@ -46,6 +46,16 @@ class ConfigReader : JsonReader {
     if (!sizes(json, setup) || !types(json, setup) || !manner(json, setup)) return problem();
     return success();
   }
+  Status read_only(const Json& json, const char* place, StepConfig* setup) {
+    if (!object(json, place,
+                {"ranks",         "batch",       "sequence",       "accumulate",
+                 "shard_over",    "shard_type",  "wire",           "reduce",
+                 "gradient_type", "compute",     "optimizer",      "optimizer_bytes",
+                 "layout",        "keep_bytes",  "prefetch",       "by_parameter",
+                 "checkpoint",    "codec_ratio", "codec_gb_per_s", "memory_limit_bytes"}))
+      return problem();
+    return read(json, setup);
+  }
 
  private:
   static constexpr const char* kPlace = "the configuration";
@@ -116,6 +126,8 @@ class ConfigReader : JsonReader {
       return false;
     if (setup->codec_ratio < 1)
       return wrong("codec_ratio is {}: a codec shortens by 1 or more", setup->codec_ratio);
+    if (setup->codec_ratio == 1 && setup->codec_gb_per_s > 0)
+      return wrong("codec_gb_per_s without a codec: give codec_ratio, by which it shortens, too");
     if (layout == "flat")
       setup->layout = FSCCL_LAYOUT_FLAT;
     else if (layout == "ragged")
@@ -135,14 +147,26 @@ class ConfigReader : JsonReader {
     return true;
   }
   bool degree(const Json& json, StepConfig* setup) {
-    return whole(json, "shard_over", 0, kMostRanks, &setup->shard_over);
+    if (!json.contains("shard_over")) return true;
+    setup->copy_per_host =
+        json["shard_over"].is_string() && json["shard_over"].get<std::string>() == "host";
+    return setup->copy_per_host || whole(json, "shard_over", 0, kMostRanks, &setup->shard_over);
   }
 };
+
+// Returns the text "A or B", or "A" if the two are the same number.
+std::string either(int a, int b) {
+  return a == b ? fmt::format("{}", a) : fmt::format("{} or {}", a, b);
+}
 
 }  // namespace
 
 Status read_step_config(const JsonValue& json, StepConfig* setup) {
   return ConfigReader().read(json, setup);
+}
+
+Status read_only_step_config(const JsonValue& json, const char* place, StepConfig* setup) {
+  return ConfigReader().read_only(json, place, setup);
 }
 
 Status check_step_config(const StepConfig& setup, int per_host) {
@@ -156,10 +180,10 @@ Status check_step_config(const StepConfig& setup, int per_host) {
   if (shared > setup.ranks || setup.ranks % shared != 0)
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT,
-        "forecast: shards over {} of {} ranks: the degree must divide the ranks; give {} or "
-        "{}, or leave it out for all",
-        shared, setup.ranks, divisor_below(setup.ranks, shared),
-        divisor_above(setup.ranks, shared));
+        "forecast: shards over {} of {} ranks: the degree must divide the ranks; give {}, or "
+        "leave it out for all",
+        shared, setup.ranks,
+        either(divisor_below(setup.ranks, shared), divisor_above(setup.ranks, shared)));
   if (shared > per_host && shared % per_host != 0)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "forecast: shards over {} ranks with hosts of {}: give a degree that divides a "
@@ -167,8 +191,8 @@ Status check_step_config(const StepConfig& setup, int per_host) {
                 shared, per_host);
   if (shared < per_host && setup.ranks > per_host && per_host % shared != 0)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "forecast: shards over {} ranks do not divide hosts of {}: give {} or {}", shared,
-                per_host, divisor_below(per_host, shared), divisor_above(per_host, shared));
+                "forecast: shards over {} ranks do not divide hosts of {}: give {}", shared,
+                per_host, either(divisor_below(per_host, shared), divisor_above(per_host, shared)));
   return success();
 }
 

@@ -1,6 +1,7 @@
 // The setup of a training step that is forecast, apart from its model and its machine. The comment
 // of fsccl_forecast() in insight.h describes the keys.
 #pragma once
+#include <algorithm>
 #include <string>
 
 #include "base/json_value.h"
@@ -11,10 +12,12 @@ namespace fsccl::forecast {
 
 struct StepConfig {
   int ranks = 1;
-  int batch = 1;        // sequences of a rank in a micro-batch
-  int sequence = 2048;  // tokens of a sequence
-  int accumulate = 1;   // micro-batches in a step
-  int shard_over = 0;   // ranks that share a copy of the shards; 0: all
+  int batch = 1;               // sequences of a rank in a micro-batch
+  int sequence = 2048;         // tokens of a sequence
+  int accumulate = 1;          // micro-batches in a step
+  int shard_over = 0;          // ranks that share a copy of the shards; 0: all
+  bool copy_per_host = false;  // each host has a copy, whatever shard_over says
+  int host_ranks = 0;          // ranks of a host, which the machine knows; 0: not known yet
   fsccl_dtype_t shard = FSCCL_FLOAT32, wire = FSCCL_BFLOAT16, reduce = FSCCL_BFLOAT16,
                 sharded_grad = FSCCL_FLOAT32;
   std::string compute = "bf16";
@@ -34,7 +37,10 @@ struct StepConfig {
   // interval.
   double compute_factor = 1, carry_factor = 1;
 
-  int shared_by() const { return shard_over > 0 ? shard_over : ranks; }
+  int shared_by() const {
+    if (copy_per_host && host_ranks > 0) return std::min(host_ranks, ranks);
+    return shard_over > 0 ? shard_over : ranks;
+  }
   double tokens() const {
     return static_cast<double>(batch) * sequence * accumulate;
   }  // tokens of a rank in a step
@@ -43,6 +49,8 @@ struct StepConfig {
 // Errors name the key and say what is wrong with it. Keys that do not belong to a step are left to
 // the caller.
 Status read_step_config(const JsonValue& json, StepConfig* setup);
+// The same for an object that has only keys of a step. `place` names it in errors.
+Status read_only_step_config(const JsonValue& json, const char* place, StepConfig* setup);
 // Checks that the ranks, and the ranks that share a copy, fit the hosts.
 Status check_step_config(const StepConfig& setup, int ranks_per_host);
 

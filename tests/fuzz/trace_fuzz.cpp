@@ -72,7 +72,9 @@ void read_recordings(std::string_view input) {
   }
   int others = 0;
   std::string error;
-  const std::vector<trace::Recording> job = trace::read_recordings(folder.path(), &others, &error);
+  std::vector<std::string> unreadable;
+  const std::vector<trace::Recording> job =
+      trace::read_recordings(folder.path(), &others, &unreadable, &error);
   FUZZ_REQUIRE(job.empty() != error.empty());
   if (job.empty()) return;
   const trace::Verdict verdict = find_cause(job);

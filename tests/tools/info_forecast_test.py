@@ -46,9 +46,8 @@ for model in ('llama-3.2-1b', 'llama-3-8b', 'mixtral-8x7b'):
                 timeout=240,
             )
         )
-        memory = forecast(
-            model, '--ranks', '2', '--machine', 'here', '--experts-per-token', '2', *same
-        )['memory']
+        experts = ('--experts-per-token', '2') if model in ('mixtral-8x7b', 'gpt-oss-120b') else ()
+        memory = forecast(model, '--ranks', '2', '--machine', 'here', *experts, *same)['memory']
         off = memory['planned_slots_bytes'] / step['planned_bytes'] - 1
         expect(abs(off) <= 0.01, f'{model} {more}: {memory} against {step["planned_bytes"]}')
         worst = max(worst, abs(off))
@@ -122,17 +121,104 @@ with tempfile.TemporaryDirectory() as folder:
     expect(answer['setup']['batch'] == 3, answer['setup'])
     expect(answer['step']['efficiency'] == 0.2, answer['step'])
 
+    # A copy of the shards on each host: the ranks of a host are those of the machine, wherever it
+    # says them, and on each number of ranks.
+    hosts_of_4 = pathlib.Path(folder) / 'hosts_of_4.json'
+    hosts_of_4.write_text('{"machine": {"ranks_per_host": 4}}', encoding='utf-8')
+    for where, shared in (
+        ((), 8),
+        (('--topology', samples / 'dgx_h100.json'), 8),
+        (('--config', hosts_of_4), 4),
+    ):
+        answer = forecast('llama-3-8b', '--ranks', '64', '--sharding', 'host', *where)
+        expect(answer['setup']['shard_over'] == shared, f'{where}: {answer["setup"]}')
+    small = forecast('llama-3-8b', '--ranks', '4', '--sharding', 'host', '--scaling')
+    large = forecast('llama-3-8b', '--ranks', '64', '--sharding', 'host', '--scaling')
+    expect(small['scaling'][-1] == large['scaling'][-1], f'{small["scaling"]}')
+
+    # Cards that are slower to the network than to their host.
+    def two_hosts(name, link, second_card=50):
+        """Returns the file of two hosts of a GPU and a card each."""
+        path = pathlib.Path(folder) / name
+        hosts = json.loads(run_program(info, 'topology', '--json'))
+        hosts['hosts'] = [
+            {
+                'name': host,
+                'children': [
+                    {'kind': 'gpu', 'name': 'gpu0'},
+                    {'kind': 'nic', 'name': 'card', 'gb_per_s': rate},
+                ],
+            }
+            for host, rate in (('h0', 50), ('h1', second_card))
+        ]
+        hosts['links'] = [{'a': 'h0/card', 'b': 'h1/card', 'gb_per_s': link}]
+        path.write_text(json.dumps(hosts), encoding='utf-8')
+        return path
+
+    steps = [
+        forecast('llama-3-8b', '--ranks', '2', '--topology', two_hosts('net.json', link))['step'][
+            'step_s'
+        ]
+        for link in (50, 0.125)
+    ]
+    expect(steps[1] > 2 * steps[0], f'a slow link makes the step longer: {steps}')
+
     # The error names what is wrong, and what to do.
-    bad = pathlib.Path(folder) / 'bad.json'
-    bad.write_text('{', encoding='utf-8')
+    def written(name, text):
+        path = pathlib.Path(folder) / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    bad = written('bad.json', '{')
+    calibrations = [
+        written(f'calibration{i}.json', f'{{"calibration": {{"step_s": 1, "configuration": {c}}}}}')
+        for i, c in enumerate(('{"rank": 8}', '[]'))
+    ]
+    halves = written('halves.json', '{"machine": {"ranks_per_host": 1.5}}')
+    cut = written('cut.json', '{"machine": {"tflops": {"bf16": 1e-320}}}')
+    wrong_files = [
+        (written('deep.json', '[' * 200_000 + ']' * 200_000), 'deep.json'),
+        (written('list.json', '[]'), 'an object was expected'),
+        (written('number.json', '5'), 'an object was expected'),
+        (written('empty.json', ''), 'line 1, column 1'),
+        (written('utf8.json', b'{"name": "\xff"}'), 'line 1, column'),
+        (pathlib.Path(folder), 'directory'),
+        ('/dev/zero', 'more than'),
+    ]
     for arguments, status, words in (
         (('llama-4-9b',), 1, ['no model is named', 'llama-3-8b']),
         (('llama-3-8b', '--machine', 'cray-1'), 1, ['no machine is named', 'dgx-h100']),
         (('llama-3-8b', '--ranks', '60'), 1, ['give 56 or 64 ranks']),
         (('llama-3-8b', '--sharding', '3'), 1, ['must divide the ranks', 'give 2 or 4']),
-        (('llama-3-8b', '--tflops', '0'), 2, ['--tflops', 'no number above 0']),
+        (('llama-3-8b', '--tflops', '0'), 2, ['--tflops', 'no number from 1e-06 to']),
+        (('llama-3-8b', '--tflops', '1e-300'), 2, ['--tflops', 'no number from 1e-06 to']),
         (('llama-3-8b', '--measured', 'nan'), 2, ['--measured', 'no number above 0']),
-        (('llama-3-8b', '--efficiency', '0'), 2, ['--efficiency', 'not in range']),
+        (('llama-3-8b', '--efficiency', '0'), 2, ['--efficiency', 'no number from 0.0001 to 1']),
+        (('llama-3-8b', '--efficiency', 'nan'), 2, ['--efficiency', 'no number']),
+        (('llama-3-8b', '--efficiency', '0.5', '--measured', '1'), 2, ['excludes']),
+        (('llama-3-8b', '--codec-ratio', 'nan'), 2, ['--codec-ratio', 'from 1 to 100']),
+        (('llama-3-8b', '--codec-rate', '3'), 2, ['--codec-rate requires --codec-ratio']),
+        (('llama-3-8b', '--memory-limit', '0'), 2, ['--memory-limit 0', 'leave it out']),
+        (('llama-3-8b', '--sharding', '8B'), 2, ['give full, host or a number of ranks']),
+        (('llama-3-8b', '--ranks', '64', '--sharding', '128'), 1, ['give 64, or']),
+        (('llama-3-8b', '--measured', '1000000'), 1, ['not ms']),
+        (('llama-3-8b', '--experts-per-token', '2'), 1, ['no unit has experts']),
+        (('mixtral-8x7b', '--experts-per-token', '9'), 1, ['has 8 experts']),
+        (('llama-3-8b', '--config', calibrations[0]), 1, ['has "rank"', 'known are']),
+        (('llama-3-8b', '--config', calibrations[1]), 1, ['configuration must be an object']),
+        (('llama-3-8b', '--config', halves), 1, ['must be a whole number']),
+        (('llama-3-8b', '--config', cut), 1, ['must be from 1e-06']),
+        (('llama-3-8b', '--report', ''), 2, ['a file has no name']),
+        (('llama-3-8b', '--topology', '\udcff'), 2, ['not UTF-8']),
+        (
+            (
+                *('llama-3-8b', '--ranks', '2', '--topology'),
+                two_hosts('unlike.json', 50, second_card=1),
+            ),
+            1,
+            ['differ', '1 GB/s'],
+        ),
+        (('llama-3-8b', '--config', halves, '--report', halves), 2, ['would be replaced']),
         (('llama-3-8b', '--ranks', '2000000'), 2, ['--ranks', 'not in range 1 to 1048576']),
         (('llama-3-8b', '--report', folder), 2, ['fsccl-info: --report', 'is a directory']),
         (('llama-3-8b', '--sharding', 'some'), 2, ['give full, host or a number of ranks']),
@@ -146,8 +232,14 @@ with tempfile.TemporaryDirectory() as folder:
         ),
         (('llama-3-8b', '--topology', samples / 'mixed_hosts.json'), 1, ['differ', 'alike']),
         (('llama-3-8b', '--keep', 'lots'), 2, ['--keep lots: not a size']),
-        ((bad,), 1, ['bad.json is not JSON']),
-        (('./none.json',), 1, ['none.json cannot be read']),
+        ((bad,), 1, ['bad.json: not JSON at line 1']),
+        (('./none.json',), 1, ['none.json: cannot be opened']),
+        *(
+            ((*before, file), 1, [words])
+            for before in ((), ('llama-3-8b', '--machine'), ('llama-3-8b', '--config'))
+            for file, words in wrong_files
+            if file != pathlib.Path(folder) or before != ('llama-3-8b', '--machine')
+        ),
     ):
         said = run(*arguments, status=status)
         expect(all(word in said for word in words), f'{arguments}: {words}: {said}')

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pickle
+import subprocess
 import sys
 import tempfile
 
@@ -110,6 +111,7 @@ def check_page(folder):
         ((folder / 'none',), 'No such file'),
         ((folder / 'model.json',), 'fsccl_pool_snapshot()'),
         ((text, '-o', folder / 'missing' / 'page.html'), "missing/page.html' cannot be written"),
+        ((text, '-o', text), 'would be replaced'),
         ((text, '--axis', 'depth'), 'depth'),
         ((), 'required'),
     ):
@@ -140,6 +142,32 @@ def check_clock(folder):
     # A warm-up and two steps write the gradients of each unit once.
     least = 2 * 3 * len(MODEL['units'])
     expect(names.count('barrier') >= least, f'{least} barriers: {names}')
+    check_recordings(folder / 'recordings')
+
+
+def check_recordings(folder):
+    """A file that is no whole recording is named, and the others are used. No recording is
+    replaced by a page."""
+    whole = sorted(folder.glob('*.ring'))
+    before = whole[0].read_bytes()
+    said = run_program(trace, 'timeline', folder, '-o', whole[0], status=2)
+    expect('would be replaced' in said and whole[0].read_bytes() == before, said)
+    for length in (0, 100, len(before) // 2):
+        (folder / 'cut.ring').write_bytes(before[:length])
+        (folder / 'folder.ring').mkdir(exist_ok=True)
+        done = subprocess.run([trace, 'hang', folder], capture_output=True, text=True, check=True)
+        expect(
+            'cut.ring' in done.stderr and 'folder.ring is not a regular file' in done.stderr,
+            done.stderr,
+        )
+        expect('remove this file' in done.stderr and 'cut.ring' not in done.stdout, done.stdout)
+    for last in ('0', 'nan', '-1'):
+        said = run_program(trace, 'timeline', folder, '--last', last, status=2)
+        expect('no number above 0' in said, said)
+    for path in whole:
+        path.unlink()
+    said = run_program(trace, 'hang', folder, status=1)
+    expect('none of the files' in said, said)
 
 
 with tempfile.TemporaryDirectory() as temporary:
