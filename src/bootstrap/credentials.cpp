@@ -78,7 +78,7 @@ Result<FramedSocket> connect_as(const SocketAddress& address, const Credentials&
 
 Result<FramedSocket> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose,
                                   uint64_t job, int32_t rank, int32_t ranks, Deadline deadline,
-                                  Status* versions, const BreakCheck& broken) {
+                                  Status* versions, const BreakCheck& broken, int32_t* reached) {
   FSCCL_TRY(check_peer_user(fd.get(), credentials.mode));
   Nonce nonce;
   random_bytes(nonce.data(), nonce.size());
@@ -94,6 +94,7 @@ Result<FramedSocket> introduce_as(Fd fd, const Credentials& credentials, Purpose
   FSCCL_ASSIGN(const Bytes proof, handshake.answer(challenge));
   FSCCL_TRY(channel.send(FrameType::kProof, proof, deadline, broken));
   *versions = handshake.compare_versions();
+  if (reached) *reached = handshake.peer().rank;
   return channel;
 }
 

@@ -30,10 +30,11 @@ Result<FramedSocket> connect_as(const SocketAddress& address, const Credentials&
                                 Deadline deadline, Status* versions);
 // Does the handshake alone, over a connection that is made already. Fails with FSCCL_ERR_LINK if
 // the listener closed the connection: it has ended, had too many visitors at its door, or belongs
-// to another job.
+// to another job. *reached, if wanted, is the rank that the listener has proven to be, or -1.
 Result<FramedSocket> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose,
                                   uint64_t job, int32_t rank, int32_t ranks, Deadline deadline,
-                                  Status* versions, const BreakCheck& broken = {});
+                                  Status* versions, const BreakCheck& broken = {},
+                                  int32_t* reached = nullptr);
 
 // The pause between two attempts to connect: 1 ms, then twice as long each time up to 20 ms.
 inline Naps between_attempts() { return Naps(0, 1'000'000, 20'000'000); }

@@ -126,12 +126,18 @@ Result<Catalog> decode_catalog(ByteView payload) {
 }
 
 Result<std::vector<Layout>> layouts_of(const Catalog& catalog) {
+  // The words of all units are counted together, in 64 bits.
+  constexpr uint64_t kMostElements = uint64_t{1} << 58;
   std::vector<Layout> layouts;
+  uint64_t elements = 0;
   size_t first = 0;
   for (const uint32_t count : catalog.unit_params) {
     std::vector<ParamShape> shapes;
     for (size_t i = first; i < first + count; i++) shapes.push_back(catalog.params[i].shape);
     FSCCL_ASSIGN(Layout layout, Layout::make(catalog.layout, std::move(shapes), catalog.ranks()));
+    elements += layout.total();
+    if (elements > kMostElements)
+      return fail(FSCCL_ERR_PROTOCOL, "a publication names more than {} elements", kMostElements);
     layouts.push_back(std::move(layout));
     first += count;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/undo.h"
 #include "kernels/crc32c.h"
 
 namespace fsccl::publish {
@@ -15,6 +16,7 @@ History::History(uint64_t words, uint64_t limit_bytes)
 }
 
 void History::begin(bool records) {
+  making_ = nullptr;  // an earlier version may never have been ended
   if (records) {
     making_ = std::make_shared<Record>(total_);
     making_->version = version_ + 1;
@@ -145,6 +147,7 @@ bool History::has_records(const Want& want) const {
 History::Answer History::answer(const Want& want, Sending& sending) {
   if (want.version > version_) return Answer::later;
   sending = Sending();
+  Undo undo([&] { stop(sending); });  // also if memory is short in the middle
   if (has_records(want)) {
     for (const auto& record : records_) {
       if (record->version <= want.base || record->version > want.version) continue;
@@ -157,6 +160,7 @@ History::Answer History::answer(const Want& want, Sending& sending) {
     sending.head_.label = last.label;
     sending.head_.sum = last.sum;
     sendings_.push_back(&sending);
+    undo.keep();
     return Answer::ready;
   }
   if (want.version < version_) return Answer::gone;
@@ -176,6 +180,7 @@ History::Answer History::answer(const Want& want, Sending& sending) {
   }
   sending.head_ = {0, version_, label_, whole_bytes(range_.words), sum_};
   sendings_.push_back(&sending);
+  undo.keep();
   return Answer::ready;
 }
 
@@ -188,12 +193,16 @@ ByteView History::next(Sending& sending, Bytes& room) {
       return {};
     }
   }
-  const size_t block = sending.block_++;
-  if (!sending.records_.empty()) return sending.records_.front()->blocks[block];
+  const size_t block = sending.block_;
+  if (!sending.records_.empty()) {
+    sending.block_++;
+    return sending.records_.front()->blocks[block];
+  }
   Copy& copy = *sending.copy_;
   const size_t bytes = block_words(block) * sizeof(uint16_t);
   const void* const words = copy.kept[block] ? copy.kept[block].get() : block_at(block);
-  room.resize(kChecksumBytes + bytes);
+  room.resize(kChecksumBytes + bytes);  // where memory is short, the block comes with the next call
+  sending.block_++;
   std::memcpy(room.data() + kChecksumBytes, words, bytes);
   const uint32_t sum = crc32c(room.data() + kChecksumBytes, bytes);
   std::memcpy(room.data(), &sum, sizeof sum);

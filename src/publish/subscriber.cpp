@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kMostMessageBytes = kMaxRequestBytes;
 constexpr int64_t kAttemptMs = 2000;  // for one address: connection, handshake and catalog
 constexpr int64_t kRetryNs = 100'000'000;
+constexpr int64_t kLeastSilenceMs = 3000;
 constexpr int kAttempts = 5;  // after so many refused attempts the rank counts as dead
 constexpr int kMostFailures = 20;
 constexpr int64_t kAheadPatienceNs = 2'000'000'000;
@@ -58,7 +59,7 @@ Subscriber::~Subscriber() {
 
 // Makes one attempt to connect, and receives the catalog.
 Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline deadline,
-                                         Bytes* catalog) {
+                                         Bytes* catalog, int32_t* reached) {
   const BreakCheck broken = [this] {
     return stopping_ ? fail(FSCCL_ERR_ABORTED, "the subscriber ends") : success();
   };
@@ -66,7 +67,7 @@ Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline 
   FSCCL_ASSIGN(Fd connected, connect_to(address, deadline, broken));
   FSCCL_ASSIGN(FramedSocket channel,
                introduce_as(std::move(connected), credentials_, Purpose::kSubscribe, number_,
-                            kSubscriberRank, 0, deadline, &versions, broken));
+                            kSubscriberRank, 0, deadline, &versions, broken, reached));
   FSCCL_TRY(std::move(versions));
   FSCCL_TRY(channel.send(FrameType::kSubscribe, {}, deadline, broken));
   channel.allow(kMaxTableBytes);
@@ -87,10 +88,15 @@ Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
                      rank);
   for (const SocketAddress& address : addresses) {
     Bytes catalog;
-    Result<FramedSocket> channel = connect(address, at_most(deadline, kAttemptMs), &catalog);
-    if (channel.ok() && catalog == catalog_bytes_) return channel;
-    last = channel.ok() ? fail(FSCCL_ERR_MISMATCH, "rank {} belongs to another publication", rank)
-                        : channel.take_status();
+    int32_t reached = -1;
+    Result<FramedSocket> channel =
+        connect(address, at_most(deadline, kAttemptMs), &catalog, &reached);
+    if (channel.ok() && catalog == catalog_bytes_ && reached == rank) return channel;
+    // Several hosts may have one address, such as that of a bridge of containers.
+    last = !channel.ok() ? channel.take_status()
+           : reached != rank
+               ? fail(FSCCL_ERR_LINK, "rank {} answers at an address of rank {}", reached, rank)
+               : fail(FSCCL_ERR_MISMATCH, "rank {} belongs to another publication", rank);
   }
   return last;
 }
@@ -121,7 +127,9 @@ Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, Fram
   }
   Status last;
   for (const SocketAddress& address : addresses) {
-    Result<FramedSocket> channel = connect(address, at_most(deadline, kAttemptMs), catalog);
+    int32_t reached = -1;  // the catalog of any rank will do
+    Result<FramedSocket> channel =
+        connect(address, at_most(deadline, kAttemptMs), catalog, &reached);
     if (channel.ok()) {
       *first = channel.take();
       return success();
@@ -216,7 +224,8 @@ Status Subscriber::read(Peer& peer) {
   Status status = peer.link.read(now_ns());
   if (!status.ok()) return lost(peer, std::move(status));
   const int64_t silent_ns = now_ns() - peer.link.heard_ns();
-  if (silent_ns <= timeout_ms_ * 1'000'000) return success();
+  // A publisher without news says so every second.
+  if (silent_ns <= std::max<int64_t>(timeout_ms_, kLeastSilenceMs) * 1'000'000) return success();
   return failed(peer, FSCCL_ERR_TIMEOUT,
                 fmt::format("has been silent for {} ms", silent_ns / 1'000'000));
 }
@@ -244,7 +253,9 @@ Status Subscriber::reconnect(Peer& peer) {
   }
   const fsccl_status_t code = channel.status().code();
   const bool silent = now_ns() - peer.link.heard_ns() > timeout_ms_ * 1'000'000;
-  if (code != FSCCL_ERR_LINK && code != FSCCL_ERR_TIMEOUT) return channel.take_status();
+  // The publisher may not know yet that this subscriber's old connection is gone, which counts.
+  const bool full = code == FSCCL_ERR_LIMIT && !silent;
+  if (code != FSCCL_ERR_LINK && code != FSCCL_ERR_TIMEOUT && !full) return channel.take_status();
   if (code == FSCCL_ERR_TIMEOUT && silent)
     return failed(peer, FSCCL_ERR_TIMEOUT, "does not answer: " + channel.status().text());
   if (code == FSCCL_ERR_LINK && ++peer.attempts >= kAttempts)
@@ -308,9 +319,9 @@ Status Subscriber::commit() {
     const std::lock_guard lock(mutex_);
     const CpuTime time(&counts_.apply_cpu_s);
     bool sound = true;
+    complete_.version = 0;  // even if memory is short in the middle, no torn version is seen
     for (const auto& peer : peers_)
       if (peer->link.version() != version) sound = peer->link.apply(scratch_) && sound;
-    complete_.version = 0;
     if (!sound)
       return ++failures_ <= kMostFailures
                  ? success()

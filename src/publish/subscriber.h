@@ -57,7 +57,8 @@ class Subscriber {
   };
 
   Subscriber() = default;
-  Result<FramedSocket> connect(const SocketAddress& address, Deadline deadline, Bytes* catalog);
+  Result<FramedSocket> connect(const SocketAddress& address, Deadline deadline, Bytes* catalog,
+                               int32_t* reached);
   Result<FramedSocket> connect(int rank, Deadline deadline);
   Status open(const SubscribeRequest& request);
   Status find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,

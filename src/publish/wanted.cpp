@@ -27,16 +27,18 @@ bool row_major(const ParamShape& shape) {
          shape.block_columns >= static_cast<uint64_t>(std::max<int64_t>(shape.dims.back(), 0));
 }
 
+// `owner` is the parameter that has the elements of the one that was found.
 Status check(const WantedParam& wanted, size_t index, const Catalog& catalog, size_t found,
-             fsccl_layout_t layout) {
+             size_t owner, fsccl_layout_t layout) {
   const Param& published = catalog.params[found];
+  const fsccl_dtype_t dtype = catalog.params[owner].dtype;
   if (wanted.shape.dims != published.shape.dims)
     return fail(FSCCL_ERR_MISMATCH, "{} is {}, the publication has it as {}",
                 name_of(wanted, index), shape_text(wanted.shape), shape_text(published.shape));
-  if (!cast_supported(wanted.dtype, published.dtype))
+  if (!cast_supported(wanted.dtype, dtype))
     return fail(FSCCL_ERR_MISMATCH,
                 "{} is published as {}, which does not become {}: only floats are converted",
-                name_of(wanted, index), dtype_name(published.dtype), dtype_name(wanted.dtype));
+                name_of(wanted, index), dtype_name(dtype), dtype_name(wanted.dtype));
   const bool same_order = layout == catalog.layout &&
                           wanted.shape.block_rows == published.shape.block_rows &&
                           wanted.shape.block_columns == published.shape.block_columns;
@@ -80,12 +82,12 @@ Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& par
                   name_of(params[i], i), catalog.params.size(),
                   params[i].name.empty() ? "" : ", none of this name");
     const size_t found = params[i].name.empty() ? i : named->second;
-    FSCCL_TRY(check(params[i], i, catalog, found, sharding.layout));
+    const size_t owner = owner_of(catalog, published, found);
+    FSCCL_TRY(check(params[i], i, catalog, found, owner, sharding.layout));
     const Piece mine = wanted.piece(sharding.rank, i);
     if (wanted.tied(i) || mine.count == 0) continue;
     if (!params[i].to)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: its shard is NULL", name_of(params[i], i));
-    const size_t owner = owner_of(catalog, published, found);
     for (size_t rank = 0; rank < made.ranks.size(); rank++) {
       if (piece_of[rank][owner] == SIZE_MAX) continue;
       const WordPiece& piece = made.ranks[rank].range.pieces[piece_of[rank][owner]];

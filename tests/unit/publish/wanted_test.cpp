@@ -82,6 +82,34 @@ TEST(Wanted, WhatDoesNotFitIsNamed) {
             FSCCL_ERR_INVALID_ARGUMENT);
 }
 
+// A tied parameter is delivered from the elements of its owner, whose type counts.
+TEST(Wanted, ATiedParameterHasTheTypeOfItsOwner) {
+  Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 1);
+  catalog.params[0].dtype = FSCCL_INT32;
+  uint32_t memory[64] = {};
+  const Result<Wanted> made =
+      match(catalog, {{"tied", {{7, 5}}, FSCCL_FLOAT32, memory}}, {FSCCL_LAYOUT_PER_PARAM, 1, 0});
+  EXPECT_EQ(made.status().code(), FSCCL_ERR_MISMATCH);
+  EXPECT_THAT(made.status().text(), HasSubstr("'tied' is published as int32"));
+}
+
+// The numbers of words of these units add up to that of "w" alone, if 64 bits hold the sum.
+TEST(Wanted, UnitsWhoseWordsDoNotFitANumberAreRefused) {
+  Catalog catalog;
+  catalog.layout = FSCCL_LAYOUT_PER_PARAM;
+  catalog.addresses.resize(1);
+  const int64_t most = int64_t{1} << 58, first = int64_t{1} << 38;
+  catalog.params = {{"before", {{first}}, FSCCL_FLOAT64}, {"w", {{8}}, FSCCL_FLOAT64}};
+  for (int i = 0; i < 15; i++) catalog.params.push_back({"", {{most}}, FSCCL_FLOAT64});
+  catalog.params.push_back({"", {{most - first}}, FSCCL_FLOAT64});
+  catalog.unit_params.assign(catalog.params.size(), 1);
+  double memory[8] = {};
+  const Result<Wanted> made =
+      match(catalog, {{"w", {{8}}, FSCCL_FLOAT64, memory}}, {FSCCL_LAYOUT_PER_PARAM, 1, 0});
+  EXPECT_EQ(made.status().code(), FSCCL_ERR_PROTOCOL);
+  EXPECT_THAT(made.status().text(), HasSubstr("elements"));
+}
+
 TEST(Wanted, ARankWithoutAnythingIsNotAsked) {
   const Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 2);
   uint32_t memory[64] = {};

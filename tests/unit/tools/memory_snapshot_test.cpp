@@ -81,7 +81,8 @@ TEST(MemorySnapshot, SaysWhatAFileIsInstead) {
   std::ofstream(directory.path("large")).close();
   std::filesystem::resize_file(directory.path("large"), kMostFileBytes + 1);
   EXPECT_FALSE(read_memory_snapshot(directory.path("large"), &error));
-  EXPECT_THAT(error, HasSubstr("large: more than 268435456 bytes; take the snapshot with a smaller"));
+  EXPECT_THAT(error,
+              HasSubstr("large: more than 268435456 bytes; take the snapshot with a smaller"));
 }
 
 // A generator with the same numbers on every machine (splitmix64).
