@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/program.h"
@@ -46,9 +48,9 @@ int write_memory_page(const MemoryOptions& options) {
   const std::optional<fsccl::trace::MemorySnapshot> snapshot =
       fsccl::trace::read_memory_snapshot(options.snapshot, &error);
   if (!snapshot) return failed(error);
-  if (replaces(options.page, options.snapshot)) return 2;
-  const std::string page = memory_page(*snapshot, {options.steps, options.axis == "events"});
-  return write_out(page, options.page.empty() ? options.snapshot + ".html" : options.page);
+  const std::string path = options.page.empty() ? options.snapshot + ".html" : options.page;
+  if (replaces(path, options.snapshot)) return 2;
+  return write_out(memory_page(*snapshot, {options.steps, options.axis == "events"}), path);
 }
 
 struct RecordingOptions {
@@ -66,13 +68,29 @@ std::vector<fsccl::trace::Recording> read_job(const RecordingOptions& options) {
   std::vector<fsccl::trace::Recording> job =
       fsccl::trace::read_recordings(options.folder, &others, &unreadable, &error);
   for (const std::string& why : unreadable)
-    fmt::print(stderr, "fsccl-trace: {}; the other recordings are used: remove this file\n", why);
+    fmt::print(stderr, "fsccl-trace: {}; {}remove this file\n", why,
+               job.empty() ? "" : "the other recordings are used: ");
   if (job.empty()) failed(error);
   if (others)
     fmt::print(stderr,
                "fsccl-trace: {} holds {} other job(s), too; this is the one that was active last\n",
                options.folder, others);
   return job;
+}
+
+// Returns the numbers of the ranks without a recording, as in "1, 3 and 60 more".
+std::string missing_ranks(const std::vector<fsccl::trace::Recording>& job) {
+  constexpr size_t kMostNamed = 16;
+  std::set<int> there;
+  for (const fsccl::trace::Recording& one : job) there.insert(one.rank);
+  std::vector<int> named;
+  size_t missing = 0;
+  for (int rank = 0; rank < job.front().ranks; rank++) {
+    if (there.contains(rank)) continue;
+    if (++missing <= kMostNamed) named.push_back(rank);
+  }
+  return fmt::format("{}{}", fmt::join(named, ", "),
+                     missing > kMostNamed ? fmt::format(" and {} more", missing - kMostNamed) : "");
 }
 
 int tell_cause(const RecordingOptions& options) {
@@ -86,20 +104,22 @@ int tell_cause(const RecordingOptions& options) {
   fmt::print("{}\n\n", verdict.text);
   for (const std::string& line : verdict.ranks) fmt::print("{}\n", line);
   if (static_cast<int>(job.size()) < job.front().ranks)
-    fmt::print("\n{} of {} ranks have left a recording here.\n", job.size(), job.front().ranks);
+    fmt::print("\n{} of {} ranks have left a recording here; missing: {}.\n", job.size(),
+               job.front().ranks, missing_ranks(job));
   return 0;
 }
 
 int write_timeline(const RecordingOptions& options) {
   const std::vector<fsccl::trace::Recording> job = read_job(options);
   if (job.empty()) return 1;
-  for (const fsccl::trace::Recording& one : job)
-    if (replaces(options.page, one.file)) return 2;
-  if (options.perfetto)
-    return write_out(as_perfetto(job),
-                     options.page.empty() ? options.folder + "/timeline.json" : options.page);
-  return write_out(timeline_page(job, options.last_ms),
-                   options.page.empty() ? options.folder + "/timeline.html" : options.page);
+  std::string page = options.page;
+  if (page.empty())
+    page = options.folder + (options.perfetto ? "/timeline.json" : "/timeline.html");
+  // No recording is replaced, of whatever job it is and whether it can be read or not.
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(options.folder, failed))
+    if (entry.path().extension() == ".ring" && replaces(page, entry.path().string())) return 2;
+  return write_out(options.perfetto ? as_perfetto(job) : timeline_page(job, options.last_ms), page);
 }
 
 int run(int argc, char** argv) {

@@ -161,6 +161,13 @@ def check_recordings(folder):
             done.stderr,
         )
         expect('remove this file' in done.stderr and 'cut.ring' not in done.stdout, done.stdout)
+    said = run_program(trace, 'timeline', folder, '-o', folder / 'cut.ring', status=2)
+    expect('would be replaced' in said, said)
+    (folder / 'cut.ring').unlink()
+    whole[1].rename(folder / 'away')
+    said = run_program(trace, 'hang', folder)
+    expect('missing: 1.' in said, said)
+    (folder / 'away').rename(whole[1])
     for last in ('0', 'nan', '-1'):
         said = run_program(trace, 'timeline', folder, '--last', last, status=2)
         expect('no number above 0' in said, said)
