@@ -86,17 +86,64 @@ std::string scaling_chart(const Json& answer) {
 
 std::string memory_table(const Json& answer) {
   Table table{{"memory of a rank", "bytes"}, {}};
-  for (const auto& [key, bytes] : answer["memory"].items())
-    if (key.ends_with("_bytes") && !key.starts_with("host_") && !key.starts_with("planned_"))
-      table.rows.push_back({key.substr(0, key.size() - 6), format_bytes(bytes.get<uint64_t>())});
+  const Json& memory = answer["memory"];
+  const auto row = [&](const char* key, const char* name) {
+    table.rows.push_back({name, format_bytes(memory[key].get<uint64_t>())});
+  };
+  for (const auto& [key, name] : kMemoryParts) row(key, name);
+  row("total_bytes", "all");
+  if (memory["limit_bytes"].get<uint64_t>()) row("limit_bytes", "limit");
+  return draw(table);
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_integer() ? fmt::format("{}", value.get<int64_t>())
+                                   : fmt::format("{:.5g}", value.get<double>());
+}
+
+// Draws a row for each part of the list. A column is a key and its name. Returns an empty text if
+// there is no list.
+std::string list_table(const Json& answer, const char* list,
+                       std::initializer_list<std::pair<const char*, const char*>> columns) {
+  if (!answer.contains(list)) return {};
+  Table table;
+  for (const auto& [key, name] : columns) table.head.emplace_back(name);
+  for (const Json& part : answer[list]) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    for (const auto& [key, name] : columns)
+      row.push_back(std::string_view(key).ends_with("_bytes")
+                        ? format_bytes(part[key].get<uint64_t>())
+                        : text_of(part[key]));
+  }
+  return draw(table);
+}
+
+std::string startup_table(const Json& answer) {
+  if (!answer.contains("startup")) return {};
+  const Json& start = answer["startup"];
+  Table table{{"the start", "value"}, {}};
+  for (const auto& [key, name] :
+       {std::pair("time_s", "all, s"), std::pair("rendezvous_s", "rendezvous, s"),
+        std::pair("list_s", "list of members, s"), std::pair("tree_s", "tree, s"),
+        std::pair("processor_s_of_a_rank", "processor time of a rank, s"),
+        std::pair("messages", "messages of all ranks"),
+        std::pair("most_sockets_where_ranks_meet", "sockets at once where the ranks meet")})
+    table.rows.push_back({name, text_of(start[key])});
   return draw(table);
 }
 
 std::string step_table(const Json& answer) {
   Table table{{"the step", "value"}, {}};
-  for (const auto& [key, figure] : answer["step"].items())
-    if (figure.is_number())
-      table.rows.push_back({key, fmt::format("{:.5g}", figure.get<double>())});
+  for (const auto& [key, name] :
+       {std::pair("step_s", "step, s"), std::pair("low_s", "from, s"), std::pair("high_s", "to, s"),
+        std::pair("compute_s", "computation, s"), std::pair("communication_s", "communication, s"),
+        std::pair("exposed_s", "of it exposed, s"), std::pair("hidden_s", "of it hidden, s"),
+        std::pair("optimizer_s", "optimizer, s"), std::pair("tokens_per_s", "tokens/s"),
+        std::pair("tokens_per_s_per_rank", "tokens/s of a rank"),
+        std::pair("efficiency", "computation, part of the peak"), std::pair("mfu", "MFU")})
+    table.rows.push_back({name, text_of(answer["step"][key])});
   return draw(table);
 }
 
@@ -131,5 +178,19 @@ std::string forecast_page(const Json& answer) {
   return fsccl::perf::make_page(
       "fsccl-info forecast: " + answer["model"]["name"].get<std::string>(), subtitle,
       {streams_chart(answer), memory_chart(answer), scaling_chart(answer)},
-      {memory_table(answer), step_table(answer), units_table(answer)});
+      {memory_table(answer), step_table(answer), units_table(answer),
+       list_table(answer, "search",
+                  {{"shard_over", "shards over ranks"},
+                   {"keep_bytes", "kept"},
+                   {"prefetch", "prefetch, units"},
+                   {"by_parameter", "by parameter"},
+                   {"checkpoint", "checkpointing"},
+                   {"codec_ratio", "codec, times fewer bytes"},
+                   {"step_s", "step, s"},
+                   {"exposed_s", "exposed, s"},
+                   {"memory_bytes", "memory of a rank"},
+                   {"fits", "fits"}}),
+       list_table(answer, "what_if",
+                  {{"what", "what if"}, {"step_s", "step, s"}, {"against", "step / step now"}}),
+       startup_table(answer)});
 }

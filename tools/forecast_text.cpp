@@ -16,12 +16,23 @@ std::string bytes_of(const Json& json, const char* key) {
   return format_bytes(json[key].get<uint64_t>());
 }
 
+std::string codec_of(const Json& setup) {
+  if (number_at(setup, "codec_ratio") <= 1) return "no codec";
+  const double rate = number_at(setup, "codec_gb_per_s");
+  return fmt::format("a codec sends {:.3g} times fewer bytes between hosts{}",
+                     number_at(setup, "codec_ratio"),
+                     rate > 0 ? fmt::format(" and codes {:.3g} GB/s", rate) : "");
+}
+
 std::string head(const Json& answer) {
   const Json &model = answer["model"], &machine = answer["machine"], &setup = answer["setup"];
   return fmt::format(
       "{}: {:.4g} billion parameters in {} units, {:.4g} GFLOP a token{}\n"
       "on {} ranks of {} ({} hosts of {}), shards over {}, {} x {} tokens x {} a rank, {} layout, "
-      "prefetch {}, checkpointing {}\n\n",
+      "prefetch {}, checkpointing {}\n"
+      "{} gathered, {} reduced, {} computed; shards {}, their gradients {}; {} with {} bytes of "
+      "state "
+      "an element; {} kept, slots by {}; {}\n\n",
       model["name"].get<std::string>(), number_at(model, "parameters") / 1e9,
       model["units"].get<int>(), number_at(model, "flops_per_token") / 1e9,
       model["estimated"].get<bool>() ? " (estimated)" : "", setup["ranks"].get<int>(),
@@ -29,20 +40,18 @@ std::string head(const Json& answer) {
       machine["ranks_per_host"].get<int>(), setup["shard_over"].get<int>(),
       setup["batch"].get<int>(), setup["sequence"].get<int>(), setup["accumulate"].get<int>(),
       setup["layout"].get<std::string>(), setup["prefetch"].get<int>(),
-      setup["checkpoint"].get<std::string>());
+      setup["checkpoint"].get<std::string>(), setup["wire"].get<std::string>(),
+      setup["reduce"].get<std::string>(), setup["compute"].get<std::string>(),
+      setup["shard_type"].get<std::string>(), setup["gradient_type"].get<std::string>(),
+      setup["optimizer"].get<std::string>(), number_at(setup, "optimizer_bytes"),
+      bytes_of(setup, "keep_bytes"), setup["by_parameter"].get<bool>() ? "parameter" : "unit",
+      codec_of(setup));
 }
 
 std::string memory_text(const Json& answer) {
   const Json& memory = answer["memory"];
   std::string text = fmt::format("{:<34} {:>14}\n", "memory of a rank at its peak", "bytes");
-  for (const auto& [key, name] :
-       {std::pair("shards_bytes", "shards of parameters"),
-        std::pair("sharded_gradients_bytes", "shards of gradients"),
-        std::pair("optimizer_bytes", "optimizer"),
-        std::pair("parameter_slots_bytes", "slots of parameters"),
-        std::pair("gradient_slots_bytes", "slots of gradients"),
-        std::pair("activations_bytes", "activations"), std::pair("transports_bytes", "transports"),
-        std::pair("context_bytes", "driver and framework")})
+  for (const auto& [key, name] : kMemoryParts)
     text += fmt::format("  {:<32} {:>14}\n", name, bytes_of(memory, key));
   text += fmt::format("  {:<32} {:>14}", "all", bytes_of(memory, "total_bytes"));
   if (memory["limit_bytes"].get<uint64_t>())
@@ -106,12 +115,12 @@ std::string units_text(const Json& answer) {
 std::string search_text(const Json& answer) {
   if (!answer.contains("search")) return {};
   std::string text =
-      fmt::format("{:>10} {:>14} {:>8} {:>12} {:>10} {:>6} {:>10} {:>10} {:>14} {:>5}\n",
-                  "shard over", "keep bytes", "prefetch", "by parameter", "checkpoint", "codec",
+      fmt::format("{:>10} {:>14} {:>8} {:>12} {:>10} {:>7} {:>10} {:>10} {:>14} {:>5}\n",
+                  "over ranks", "keep bytes", "prefetch", "by parameter", "checkpoint", "codec x",
                   "step s", "exposed s", "memory bytes", "fits");
   for (const Json& row : answer["search"])
     text += fmt::format(
-        "{:>10} {:>14} {:>8} {:>12} {:>10} {:>6.3g} {:>10.4g} {:>10.4g} {:>14} {:>5}\n",
+        "{:>10} {:>14} {:>8} {:>12} {:>10} {:>7.3g} {:>10.4g} {:>10.4g} {:>14} {:>5}\n",
         row["shard_over"].get<int>(), bytes_of(row, "keep_bytes"), row["prefetch"].get<int>(),
         row["by_parameter"].get<bool>() ? "yes" : "no", row["checkpoint"].get<std::string>(),
         number_at(row, "codec_ratio"), number_at(row, "step_s"), number_at(row, "exposed_s"),

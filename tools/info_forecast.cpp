@@ -122,8 +122,7 @@ CLI::Validator from_to(double least, double most) {
           fmt::format("{} TO {}", least, most)};
 }
 
-const CLI::Validator named(
-    [](const std::string& text) { return text.empty() ? "a file has no name" : ""; }, "");
+const CLI::Validator named([](const std::string& text) { return file_name_problem(text); }, "");
 
 }  // namespace
 

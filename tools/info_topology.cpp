@@ -33,8 +33,9 @@ TopologyCommand::TopologyCommand(CLI::App& app)
       ->add_option("--file", file_,
                    "not this machine: hwloc's XML (lstopo machine.xml), or what --json writes")
       ->type_name("FILE");
-  CLI::Option* svg =
-      command_->add_option("--svg", svg_, "draws it into a file, too")->type_name("FILE");
+  CLI::Option* svg = command_->add_option("--svg", svg_, "draws it into a file, too")
+                         ->type_name("FILE")
+                         ->check([](const std::string& name) { return file_name_problem(name); });
   command_
       ->add_option("--ranks", ranks_,
                    "ranks of each host, whose GPUs or cores the picture marks with their numbers")

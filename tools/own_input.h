@@ -6,6 +6,12 @@
 #include <filesystem>
 #include <string>
 
+// Checks the name of a file for an option. "-" would not be the standard output here.
+inline std::string file_name_problem(const std::string& name) {
+  if (name.empty()) return "a file has no name";
+  return name == "-" ? "give the name of a file: this does not go to the standard output" : "";
+}
+
 // Returns true, after a line on the standard error, if the output is the same file as the input,
 // whatever links lead to it. An empty name is that of no file.
 inline bool replaces(const std::string& output, const std::string& input) {

@@ -112,9 +112,13 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
            {"batch", setup.batch},
            {"sequence", setup.sequence},
            {"accumulate", setup.accumulate},
+           {"shard_type", dtype_name(setup.shard)},
            {"wire", dtype_name(setup.wire)},
            {"reduce", dtype_name(setup.reduce)},
+           {"gradient_type", dtype_name(setup.sharded_grad)},
            {"compute", setup.compute},
+           {"optimizer", setup.optimizer},
+           {"optimizer_bytes", setup.optimizer_bytes},
            {"layout", setup.layout == FSCCL_LAYOUT_FLAT     ? "flat"
                       : setup.layout == FSCCL_LAYOUT_RAGGED ? "ragged"
                                                             : "per_param"},
@@ -122,7 +126,8 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
            {"keep_bytes", setup.keep_bytes},
            {"by_parameter", setup.by_parameter},
            {"checkpoint", setup.checkpoint ? "full" : "none"},
-           {"codec_ratio", setup.codec_ratio}});
+           {"codec_ratio", setup.codec_ratio},
+           {"codec_gb_per_s", setup.codec_gb_per_s}});
 }
 
 void write_step(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {

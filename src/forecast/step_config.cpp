@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/json_file.h"
 
@@ -108,9 +109,11 @@ class ConfigReader : JsonReader {
         !text(json, "optimizer", kPlace, false, &optimizer))
       return false;
     for (const Optimizer& known : kOptimizers)
-      if (optimizer == known.name)
-        setup->optimizer_bytes = known.bytes, setup->optimizer_touches = known.touches,
-        optimizer.clear();
+      if (optimizer == known.name) {
+        setup->optimizer = std::exchange(optimizer, "");
+        setup->optimizer_bytes = known.bytes;
+        setup->optimizer_touches = known.touches;
+      }
     if (!optimizer.empty())
       return wrong("optimizer is \"{}\": give adam, momentum, sgd or none", optimizer);
     return number(json, "optimizer_bytes", kPlace, 1024, &setup->optimizer_bytes);

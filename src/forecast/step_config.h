@@ -21,6 +21,7 @@ struct StepConfig {
   fsccl_dtype_t shard = FSCCL_FLOAT32, wire = FSCCL_BFLOAT16, reduce = FSCCL_BFLOAT16,
                 sharded_grad = FSCCL_FLOAT32;
   std::string compute = "bf16";
+  std::string optimizer = "adam";
   double optimizer_bytes = 8;  // bytes of state for each element of a shard
   double optimizer_touches =
       28;  // bytes read and written for each element of a shard by its update

@@ -110,8 +110,14 @@ expect(answer['machine']['hosts'] == 2, answer['machine'])
 
 with tempfile.TemporaryDirectory() as folder:
     page = pathlib.Path(folder) / 'page.html'
-    run('llama-3.2-1b', '--ranks', '8', '--report', page)
+    parts = ('--search', '--what-if', '--startup')
+    text = run('llama-3.2-1b', '--ranks', '8', '--report', page, *parts, '--codec-ratio', '3')
+    for words in ('bfloat16 gathered', 'adam with 8 bytes', 'slots by unit', '3 times fewer bytes'):
+        expect(words in text, f'the setup: {words}: {text[:600]}')
     html = page.read_text(encoding='utf-8')
+    for words in ('shards over ranks', 'what if', 'twice the ranks', 'the start', 'exposed, s'):
+        expect(words in html, f'{words} on the page')
+    expect('_per_s' not in html.split('<table')[-1], 'no raw keys')
     expect(page_of(html).count['figure'] == 3, 'the charts')
     for words in ('two streams', 'Memory of a rank', 'on more ranks', '<svg', 'layers.15'):
         expect(words in html, f'{words}: {html[:2000]}')
@@ -209,6 +215,7 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--config', halves), 1, ['must be a whole number']),
         (('llama-3-8b', '--config', cut), 1, ['must be from 1e-06']),
         (('llama-3-8b', '--report', ''), 2, ['a file has no name']),
+        (('llama-3-8b', '--report', '-'), 2, ['give the name of a file']),
         (('llama-3-8b', '--topology', '\udcff'), 2, ['not UTF-8']),
         (
             (
