@@ -241,6 +241,15 @@ fsccl_dtype_t type_of(const std::string& name) {
 std::optional<Json> ForecastCommand::machine() const {
   std::optional<Json> machine;
   if (machine_ == "here") {
+    constexpr int kMostHere = 4096;  // as fsccl_forecast() takes it for a host
+    if (ranks_ > kMostHere) {
+      fmt::print(
+          stderr,
+          "fsccl-info: --machine here: all {} ranks would be on this host, which may have {}: "
+          "give fewer, or another machine\n",
+          ranks_, kMostHere);
+      return std::nullopt;
+    }
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
     // All ranks are on this machine, even if they are more than its cores.
     if (const int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -214,6 +214,7 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--config', calibrations[1]), 1, ['configuration must be an object']),
         (('llama-3-8b', '--config', halves), 1, ['must be a whole number']),
         (('llama-3-8b', '--config', cut), 1, ['must be from 1e-06']),
+        (('llama-3-8b', '--machine', 'here', '--ranks', '5000'), 1, ['which may have 4096']),
         (('llama-3-8b', '--report', ''), 2, ['a file has no name']),
         (('llama-3-8b', '--report', '-'), 2, ['give the name of a file']),
         (('llama-3-8b', '--topology', '\udcff'), 2, ['not UTF-8']),
