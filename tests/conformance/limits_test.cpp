@@ -22,6 +22,15 @@ TEST(Pools, OnAHostDoNotStartTheDriverOfGpus) {
     EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("libcuda.so")));
 }
 
+// Gathers a unit that fits, and gives it back.
+void use_small_unit(fsccl_comm_t comm, fsccl_pool_t pool) {
+  TestUnit small(simple_unit({{100}}), comm, pool);
+  small.write_shards(1);
+  small.unshard();
+  small.check_params(1);
+  small.reshard();
+}
+
 TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 8 << 20);
@@ -51,11 +60,7 @@ TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
     if (self.rank == 1) {
       EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
     }
-    TestUnit small(simple_unit({{100}}), self.comm, pool.get());
-    small.write_shards(1);
-    small.unshard();
-    small.check_params(1);
-    small.reshard();
+    use_small_unit(self.comm, pool.get());
   });
 }
 
@@ -82,11 +87,7 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
         const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0},
                                         {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
         EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "limit");
-        TestUnit small(simple_unit({{100}}), self.comm, pool.get());
-        small.write_shards(1);
-        small.unshard();
-        small.check_params(1);
-        small.reshard();
+        use_small_unit(self.comm, pool.get());
       });
 }
 
@@ -102,11 +103,7 @@ TEST(Pools, AfterARefusedSlotAnotherGroupMayShareSlots) {
     const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0},
                                     {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
     EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "limit");
-    TestUnit small(simple_unit({{100}}), mesh.shard, pool.get());
-    small.write_shards(1);
-    small.unshard();
-    small.check_params(1);
-    small.reshard();
+    use_small_unit(mesh.shard, pool.get());
   });
 }
 
