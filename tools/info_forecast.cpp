@@ -12,6 +12,7 @@
 
 #include "base/json_file.h"
 #include "base/program.h"
+#include "checked_json.h"
 #include "forecast_text.h"
 #include "fsccl/insight.h"
 #include "html.h"
@@ -33,19 +34,17 @@ bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
-// Reads a file that must hold an object. The library's parser comes first, because it limits the
-// depth and its errors have the place.
+// Reads a file that must hold an object.
 std::optional<Json> read_json(const std::string& path) {
   constexpr size_t kMostBytes = size_t{256} << 20;
-  const fsccl::Result<std::string> text = fsccl::read_text_file(path, kMostBytes);
-  const fsccl::Status good = text.ok() ? fsccl::parse_json_text(text.value(), path).status().clone()
-                                       : text.status().clone();
-  if (!good.ok()) {
-    fmt::print(stderr, "fsccl-info: {}\n", good.text());
+  fsccl::Result<std::string> text = fsccl::read_text_file(path, kMostBytes);
+  fsccl::Result<Json> json =
+      text.ok() ? parse_checked(text.value(), path) : fsccl::Result<Json>(text.take_status());
+  if (!json.ok()) {
+    fmt::print(stderr, "fsccl-info: {}\n", json.status().text());
     return std::nullopt;
   }
-  Json json = Json::parse(text.value());
-  if (json.is_object()) return json;
+  if (json.value().is_object()) return json.take();
   fmt::print(stderr, "fsccl-info: {}: an object was expected, such as {{\"name\": ...}}\n", path);
   return std::nullopt;
 }

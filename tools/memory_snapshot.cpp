@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/json_file.h"
+#include "checked_json.h"
 
 namespace fsccl::trace {
 namespace {
@@ -237,14 +238,13 @@ std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text,
         source);
     return std::nullopt;
   }
-  // The library's parser comes first, because it limits the depth and its errors have the place.
-  if (const Status good = parse_json_text(std::string(text), source).status().clone(); !good.ok()) {
-    *error = good.text();
+  const Result<Json> json = parse_checked(std::string(text), source);
+  if (!json.ok()) {
+    *error = json.status().text();
     return std::nullopt;
   }
-  const Json json = Json::parse(text);
   std::optional<MemorySnapshot> snapshot(std::in_place);
-  if (!Reader(source, error).read(json, &*snapshot)) return std::nullopt;
+  if (!Reader(source, error).read(json.value(), &*snapshot)) return std::nullopt;
   return snapshot;
 }
 
