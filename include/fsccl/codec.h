@@ -39,14 +39,14 @@ typedef enum fsccl_codec_kind {
    * pool for each element that a host sends, and as many for what it receives of the largest unit.
    * They do not decline: results never depend on measured times.
    *
-   * In memory of a GPU parameters get the same bits, with these differences. max_relative_error is
-   * 0, and no block is measured: fsccl_codec_report_t has 0 in exact_blocks, audited_blocks,
-   * beyond_bound and max_error. Every rank sends its own part, whose size is fixed: it has room for
-   * one in 16 of its elements in blocks that go without the codec. If there are more, the gather
-   * has failed: that rank's parameters are NaN on all ranks, and the unit's next call that finds
-   * the gather done returns FSCCL_ERR_PROTOCOL; the communicator has failed. The codecs take 1.2
-   * bytes of the pool (1.3 for fp32) for each element that the rank holds, and as many for each
-   * element of the largest unit. */
+   * In memory of a GPU parameters get the same bits, with these differences. Every rank sends its
+   * own part, whose size is fixed: it has room for one in 16 of its elements in blocks that go
+   * without the codec. If there are more, also because their errors are above max_relative_error,
+   * the gather has failed: that rank's parameters are NaN on all ranks, and the unit's next call
+   * that finds the gather done returns FSCCL_ERR_PROTOCOL; the communicator has failed. The codecs
+   * take 1.2 bytes of the pool (1.3 for fp32) for each element that the rank holds, and as many for
+   * each element of the largest unit. fsccl_codec_report_t has the figures of blocks when the GPU
+   * has encoded them. */
   FSCCL_CODEC_FP8 = 2,
   FSCCL_CODEC_INT8 = 3, /* for reductions, too */
   FSCCL_CODEC_MXFP8 = 4,

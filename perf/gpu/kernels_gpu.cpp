@@ -223,15 +223,16 @@ class Bench {
   Result<Put> codes(const Case& c, CUdeviceptr states, const Begin& begin, uint64_t sets) {
     const uint64_t bytes = offsets(c, FSCCL_BFLOAT16, 256).back();
     FSCCL_ASSIGN(const auto table, kernels_.make_blocks(coding_of(c), {part_of(c)}, {0}));
+    const cuda::BlockMeasure measure{.every = 256};  // as units have by default
     const cuda::Current current(device_);
     for (uint64_t set = 0; set < sets; set++) {
       FSCCL_TRY(device_.check("cuMemsetD8Async", device_.driver().cuMemsetD8Async(
                                                      begin(set), 0, bytes, timed_.stream())));
-      FSCCL_TRY(kernels_.encode(*table, begin(set), begin(set) + bytes, timed_.stream()));
+      FSCCL_TRY(kernels_.encode(*table, begin(set), begin(set) + bytes, measure, timed_.stream()));
     }
     return Put([=, this, encodes = c.to == FSCCL_UINT8](size_t i) {
       const CUdeviceptr elements = begin(i), coded = elements + bytes;
-      return encodes ? kernels_.encode(*table, elements, coded, timed_.stream())
+      return encodes ? kernels_.encode(*table, elements, coded, measure, timed_.stream())
                      : kernels_.decode(*table, coded, elements, states, timed_.stream());
     });
   }

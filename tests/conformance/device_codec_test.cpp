@@ -2,9 +2,12 @@
 // codec: every bit is that of a unit on host memory with the same codec. The tests run on one host,
 // where a codec has the scope FSCCL_CODEC_EVERYWHERE, and between hosts (TEST_HOSTS). On GPUs each
 // rank encodes its gradients, so those tests have that scope everywhere.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "fsccl/codec.h"
@@ -108,6 +111,12 @@ void gathers_alike(const UnitCase& c, OnGpu& on, const Rank& self) {
   const std::vector<int>& placed = host_of_ranks();
   if (hosts_given() && std::set<int>(placed.begin(), placed.end()).size() != placed.size()) return;
   EXPECT_EQ(device.blocks, host.blocks) << "encoded after a change only";
+  EXPECT_EQ(device.exact_blocks, host.exact_blocks);
+  EXPECT_EQ(device.beyond_bound, 0u);
+  if (!c.by_parameter) {  // there each parameter has its own count of measured blocks
+    EXPECT_EQ(device.audited_blocks, host.audited_blocks);
+    EXPECT_EQ(device.max_error, host.max_error);
+  }
   EXPECT_EQ(device.plain_bytes, host.plain_bytes);
 }
 
@@ -189,6 +198,70 @@ TEST_F(DeviceCodec, WhatIsTooFarGoesExactly) {
         twins.reshard();
       }
     }
+  });
+}
+
+// Blocks with a larger error than the program allows go exactly, as on the host.
+TEST_F(DeviceCodec, MaxRelativeErrorAsOnTheHost) {
+  run_on_gpus(2, [](Rank& self, OnGpu& on) {
+    for (const bool by_parameter : {false, true})
+      for (const fsccl_codec_kind_t kind : {FSCCL_CODEC_INT8, FSCCL_CODEC_FP8}) {
+        UnitCase c = simple_unit({{200, 257}, {2, 17}});
+        c.by_parameter = by_parameter;
+        c.gather_codec = codec_of(kind, 64);
+        c.gather_codec.max_relative_error = 0.002;
+        TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+        if (HasFailure()) return;
+        twins.write_shards(1);
+        const fsccl_view_t shard = [&] {
+          fsccl_view_t view{};
+          EXPECT_OK(fsccl_unit_shard(twins.host(), 0, &view));
+          return view;
+        }();
+        // Zeros and ones have no error. The other elements lie between two codes of their kind.
+        const float between = kind == FSCCL_CODEC_INT8 ? 0.0595f : 0.37f;
+        for (uint64_t i = 0; i < shard.count; i++) poke(twins, on, 0, i, i % 64 ? 0.0f : 1.0f);
+        for (uint64_t i = 1000; i < shard.count; i += 2000) poke(twins, on, 0, i, between);
+        fsccl_view_t small{};
+        EXPECT_OK(fsccl_unit_shard(twins.host(), 1, &small));
+        for (uint64_t i = 0; i < small.count; i++) poke(twins, on, 1, i, 1.0f);
+        mark_changed(twins);
+        twins.unshard();
+        twins.compare_params();
+        twins.reshard();
+        const fsccl_codec_report_t device = report_of(twins.get()), host = report_of(twins.host());
+        EXPECT_GT(device.exact_blocks, 0u);
+        EXPECT_EQ(device.audited_blocks, device.blocks);
+        EXPECT_LE(device.max_error, 0.002);
+        if (!host.gathers) continue;  // this rank has no lane
+        EXPECT_EQ(device.exact_blocks, host.exact_blocks);
+        EXPECT_EQ(device.audited_blocks, host.audited_blocks);
+        EXPECT_EQ(device.max_error, host.max_error);
+        if (HasFailure()) return;
+      }
+  });
+}
+
+// A host sends a part plain if too many of its blocks have larger errors. A GPU cannot.
+TEST_F(DeviceCodec, TooManyErrorsAreNamedOnEveryRank) {
+  run_on_gpus(2, [](Rank& self, OnGpu& on) {
+    UnitCase c = simple_unit({{100, 257}});
+    c.gather_codec = codec_of(FSCCL_CODEC_FP8);
+    c.gather_codec.max_relative_error = 1e-7;
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    fsccl_view_t shard{};
+    ASSERT_OK(fsccl_unit_shard(unit, 0, &shard));
+    std::vector<float> values(shard.count);
+    for (uint64_t i = 0; i < shard.count; i++)
+      values[i] = self.rank == 0 ? static_cast<float>(i % 83) : 1.0f;
+    on.gpu.copy(shard.data, values.data(), values.size() * sizeof(float), on.stream);
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
+    on.gpu.synchronize(on.stream);
+    fsccl_view_t view{};
+    EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_PROTOCOL, "rank 0's elements",
+                 "errors above max_relative_error", "allow larger errors");
+    EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
 
@@ -373,6 +446,66 @@ TEST_F(DeviceCodec, BothCodecsInOneUnit) {
   });
 }
 
+// Returns the value of the one sample of a metric with all of these labels; ~0: there is none.
+uint64_t metric(const std::string& name, const std::vector<std::string>& labels) {
+  std::string text;
+  EXPECT_OK(fsccl_metrics([](void* to, const char* some,
+                             size_t bytes) { static_cast<std::string*>(to)->assign(some, bytes); },
+                          &text));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind(name + "{", 0) == 0 &&
+        std::all_of(labels.begin(), labels.end(),
+                    [&](const std::string& label) { return line.find(label) != line.npos; }))
+      return std::strtoull(line.c_str() + line.find("} ") + 2, nullptr, 10);
+  return ~uint64_t{0};
+}
+
+// Metrics add up what the units' codecs report, also of units that are gone.
+TEST_F(DeviceCodec, MetricsCountBothCodecs) {
+  run_on_gpus(2, [](Rank& self, OnGpu& on) {
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.memory = FSCCL_MEMORY_CUDA;
+    config.device = on.gpu.ordinal();
+    const std::string name = "measured " + std::to_string(self.rank);
+    config.name = name.c_str();
+    fsccl_pool_t pool = nullptr;
+    ASSERT_OK(fsccl_pool_create(self.comm, &config, &pool));
+    UnitCase c = sums_of(FSCCL_CODEC_INT8);
+    c.gather_codec = codec_of(FSCCL_CODEC_FP8);
+    c.gather_codec.audit_every = 2;
+    std::array<std::unique_ptr<TwinUnits>, 2> units;
+    for (auto& unit : units) {
+      unit = std::make_unique<TwinUnits>(c, self, on.host.get(), pool, on.gpu, on.stream);
+      if (HasFailure()) return;
+      unit->write_shards(1);
+      unit->unshard();
+      unit->compare_params();
+      unit->reshard();
+      unit->reduce(FSCCL_REDUCE_CONFIG_INIT, false, 1);
+      unit->compare_grads();
+    }
+    const fsccl_codec_report_t one = report_of(units[0]->get());
+    EXPECT_GT(one.audited_blocks, 0u);
+    for (const bool gone : {false, true}) {
+      if (gone) units[0].reset();
+      const auto told = [&](const std::string& family, const std::string& how = "pool") {
+        return metric("fsccl_codec_" + family + "_total", {"pool=\"" + name + "\"", how});
+      };
+      EXPECT_EQ(told("parts", "how=\"coded\""), 2u);
+      EXPECT_EQ(told("parts", "how=\"declined\""), 0u);
+      EXPECT_EQ(told("sent_bytes"), 2 * one.sent_bytes);
+      EXPECT_EQ(told("plain_bytes"), 2 * one.plain_bytes);
+      EXPECT_EQ(told("blocks", "how=\"coded\""), 2 * one.blocks);
+      EXPECT_EQ(told("blocks", "how=\"audited\""), 2 * one.audited_blocks);
+      EXPECT_EQ(told("reduce_plain_bytes"), 2 * one.reduce_plain_bytes);
+      EXPECT_EQ(told("reduce_sent_bytes"), 2 * one.reduce_sent_bytes);
+    }
+    units[1].reset();
+    EXPECT_OK(fsccl_pool_destroy(pool));
+  });
+}
+
 TEST_F(DeviceCodec, OnOneHostItDoesNothing) {
   if (hosts_given()) GTEST_SKIP() << "needs one host";
   run_on_gpus(2, [](Rank& self, OnGpu& on) {
@@ -400,9 +533,6 @@ TEST_F(DeviceCodec, WhatGpusCannotDoIsRefused) {
     refused("FSCCL_CODEC_DELTA", "use FSCCL_CODEC_INT8");
     c.gather_codec.kind = FSCCL_CODEC_CUSTOM;
     refused("FSCCL_CODEC_CUSTOM", "use FSCCL_CODEC_INT8");
-    c.gather_codec = codec_of(FSCCL_CODEC_INT8);
-    c.gather_codec.max_relative_error = 0.001;
-    refused("do not measure errors", "leave max_relative_error 0");
     c.gather_codec = FSCCL_CODEC_INIT;
     c.reduce_codec = codec_of(FSCCL_CODEC_CUSTOM);
     refused("reduce_codec", "use FSCCL_CODEC_INT8, FSCCL_CODEC_INT4 or FSCCL_CODEC_BF16");

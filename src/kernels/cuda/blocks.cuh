@@ -9,8 +9,14 @@ namespace fsccl::cuda {
 
 constexpr unsigned kCodecWarps = kCodecThreads / 32, kMostBlocks = kChunkMost / kLeastCodecBlock;
 
+// Blocks that a warp has measured in a chunk. Only the warp's lane 0 writes them.
+struct WarpFigures {
+  unsigned measured, beyond, largest;
+};
+
 struct BlocksShared {
   CrcShared crc;
+  WarpFigures warps[kCodecWarps];
   unsigned char exact[kMostBlocks];          // 1: the block goes exactly
   unsigned long long lanes[32][2], sums[2];  // exact bytes: of the chunks before, and of all
 };

@@ -1,6 +1,7 @@
 #include "kernels/cuda/chunks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace fsccl::cuda {
@@ -22,6 +23,13 @@ uint64_t chunk_bytes(const BlockCoding& coding, uint64_t count) {
 
 uint32_t element_of(fsccl_dtype_t dtype) {
   return dtype == FSCCL_BFLOAT16 ? kBf16 : dtype == FSCCL_FLOAT16 ? kFp16 : kFp32;
+}
+
+// Returns the largest float that is not above the limit. So the floats that are not above the
+// result are those that are not above the limit.
+float not_above(double limit) {
+  const auto nearest = static_cast<float>(limit);
+  return nearest > limit ? std::nextafter(nearest, 0.0f) : nearest;
 }
 
 template <class Act>
@@ -59,11 +67,11 @@ Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
   std::vector<Chunk> made;
   for (size_t k = 0; k < parts.size(); k++) {
     const CodedPart& part = parts[k];
-    if (part.exact_room() >= kNoChunk ||
+    if (part.exact_room() >= kNoChunk || part.blocks() > std::numeric_limits<uint32_t>::max() ||
         made.size() + part.chunks() >= std::numeric_limits<int32_t>::max())
       return too_many(part.chunks());
     uint64_t codes = begins[k] + part.directory_bytes();
-    uint32_t index = 0;
+    uint32_t index = 0, blocks = 0;
     for (const BlockRange& range : part.ranges())
       for_each_chunk(range, [&](uint64_t at, uint32_t count) {
         made.push_back({.elements = range.elements + at * dtype_size(range.dtype),
@@ -73,11 +81,26 @@ Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
                         .element = element_of(range.dtype),
                         .index = index++,
                         .part = static_cast<uint32_t>(k),
-                        .exact_room = static_cast<uint32_t>(part.exact_room())});
+                        .exact_room = static_cast<uint32_t>(part.exact_room()),
+                        .first_block = blocks});
+        blocks += static_cast<uint32_t>((count + coding.block - 1) / coding.block);
         codes += chunk_bytes(coding, count);
       });
   }
   return made;
+}
+
+EncodeLaunch encode_launch(const BlockCoding& coding, const BlockMeasure& measure) {
+  EncodeLaunch launch{};
+  launch.figures = reinterpret_cast<BlockFigures*>(measure.figures);
+  launch.most_error = not_above(measure.most_error);
+  std::transform(std::begin(measure.bounds), std::end(measure.bounds), launch.bounds, not_above);
+  launch.codec = coding.codec;
+  launch.block = coding.block;
+  launch.measure_all = measure.most_error > 0;
+  launch.measure_every = measure.every;
+  launch.measure_phase = measure.phase;
+  return launch;
 }
 
 uint64_t sum_bytes(const BlockCoding& coding, const std::vector<BlockRange>& ranges) {

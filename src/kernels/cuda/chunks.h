@@ -18,6 +18,18 @@ struct BlockCoding {
   uint32_t block = 0;  // elements: a power of two, kLeastCodecBlock .. kMostCodecBlock
 };
 
+// Says which blocks of a part an encoder measures. With a `most_error` above 0 it measures all, and
+// those with a larger error go exactly. Otherwise it measures one in `every`, beginning with number
+// `phase` (below `every`), and those beyond the bound go exactly.
+struct BlockMeasure {
+  double most_error = 0;
+  uint32_t every = 0, phase = 0;  // every 0: none
+  double bounds[3] = {1, 1, 1};   // for fp16, bf16 and fp32
+  // The address of a BlockFigures to which the launch adds, or 0. No two launches may add to the
+  // same figures at a time.
+  uint64_t figures = 0;
+};
+
 // Elements of one piece of memory. Blocks begin at its first element.
 struct BlockRange {
   uint64_t elements = 0;  // an offset behind the base that a launch names
@@ -48,6 +60,9 @@ class CodedPart {
 Result<std::vector<Chunk>> cut_chunks(const BlockCoding& coding,
                                       const std::vector<CodedPart>& parts,
                                       const std::vector<uint64_t>& begins);
+
+// Returns a launch with the coding and with what it measures. The caller adds the tables.
+EncodeLaunch encode_launch(const BlockCoding& coding, const BlockMeasure& measure);
 
 // A part of elements that are to be summed has neither a directory nor room for exact elements: its
 // chunks lie end to end.

@@ -49,7 +49,7 @@ class ReduceTable {
 class BlockTable {
  public:
   std::unique_ptr<TableMemory::Bytes> memory;
-  size_t exact = 0;  // offset of the encoder's scratch in bytes
+  size_t found = 0;  // offset of the encoder's scratch in bytes
   uint32_t chunk_count = 0;
   BlockCoding coding;
 };
@@ -257,7 +257,7 @@ Result<std::shared_ptr<const BlockTable>> DeviceKernels::make_blocks(
   if (chunks.empty()) return std::shared_ptr<const BlockTable>(std::move(table));
   Image image;
   image.add(chunks);
-  table->exact = image.add(std::vector<uint32_t>(parts.size() == 1 ? chunks.size() : 0));
+  table->found = image.add(std::vector<ChunkFigures>(parts.size() == 1 ? chunks.size() : 0));
   FSCCL_ASSIGN(table->memory, upload(image.bytes()));
   return std::shared_ptr<const BlockTable>(std::move(table));
 }
@@ -267,16 +267,15 @@ uint32_t DeviceKernels::codec_grid(const BlockTable& table, uint32_t most) const
 }
 
 Status DeviceKernels::encode(const BlockTable& table, CUdeviceptr elements_base,
-                             CUdeviceptr codes_base, CUstream stream) const {
+                             CUdeviceptr codes_base, const BlockMeasure& measure,
+                             CUstream stream) const {
   if (!table.chunk_count) return success();
-  EncodeLaunch launch{.chunks = table.memory->at<const Chunk>(0),
-                      .exact = table.memory->at<uint32_t>(table.exact),
-                      .elements_base = elements_base,
-                      .codes_base = codes_base,
-                      .chunk_count = table.chunk_count,
-                      .codec = table.coding.codec,
-                      .block = table.coding.block,
-                      .closes = 0};
+  EncodeLaunch launch = encode_launch(table.coding, measure);
+  launch.chunks = table.memory->at<const Chunk>(0);
+  launch.found = table.memory->at<ChunkFigures>(table.found);
+  launch.elements_base = elements_base;
+  launch.codes_base = codes_base;
+  launch.chunk_count = table.chunk_count;
   const Current current(device_);
   for (; launch.closes < 2; launch.closes++)
     FSCCL_TRY(this->launch(encode_, codec_grid(table, encode_blocks_), kCodecThreads, &launch,

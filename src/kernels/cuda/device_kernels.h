@@ -92,7 +92,7 @@ class DeviceKernels {
                                                         const std::vector<CodedPart>& parts,
                                                         const std::vector<uint64_t>& begins) const;
   Status encode(const BlockTable& table, CUdeviceptr elements_base, CUdeviceptr codes_base,
-                CUstream stream) const;
+                const BlockMeasure& measure, CUstream stream) const;
   // Writes to `states`, which has a uint32_t for each part, the PartState of parts that are not
   // good. The elements of their chunks that could not be decoded are then NaN.
   Status decode(const BlockTable& table, CUdeviceptr codes_base, CUdeviceptr elements_base,

@@ -7,9 +7,61 @@
 
 namespace fsccl::cuda {
 
+// Returns the error of a block that is encoded with this scale: the largest |x - x'| of its elements
+// over the largest |x|, where x' is what a decoder stores as T. All lanes of a warp call it.
+template <class T, class Codes>
+__device__ __forceinline__ float error_of(const T* from, unsigned count, unsigned largest,
+                                          Scale scale) {
+  unsigned most = 0;
+  FSCCL_ROLLED
+  for (unsigned i = 4 * (threadIdx.x % 32); i < count; i += 128) {
+    float x[4];
+    load_four(from, i, count, x);
+    FSCCL_UNROLL
+    for (int k = 0; k < 4; k++) {
+      const float decoded = Codes::decode(Codes::encode(x[k] * scale.inverse)) * scale.value;
+      const float lost = x[k] - convert(convert(decoded, T()), float());
+      const unsigned magnitude = __float_as_uint(lost) & 0x7fffffffu;
+      most = magnitude > most ? magnitude : most;
+    }
+  }
+  most = __reduce_max_sync(~0u, most);
+  return most == 0 ? 0.0f : __uint_as_float(most) / __uint_as_float(largest);
+}
+
+// Returns true if block `b` of a chunk is measured.
+__device__ __forceinline__ bool is_measured(const EncodeLaunch& launch, const Chunk& chunk,
+                                            unsigned b) {
+  const unsigned every = launch.measure_every, phase = launch.measure_phase;
+  if (launch.measure_all) return true;
+  if (every == 0) return false;
+  const unsigned before = chunk.first_block % every;
+  const unsigned first = before <= phase ? phase - before : phase + (every - before);
+  return b >= first && (b - first) % every == 0;
+}
+
+// Measures block `b` of a chunk if the launch says so. Returns false if the block's error is too
+// large, so that it has to go exactly. All lanes of a warp call it.
+template <class T, class Codes>
+__device__ __forceinline__ bool is_near(WarpFigures& warp, const EncodeLaunch& launch,
+                                        const Chunk& chunk, const T* from, unsigned count,
+                                        unsigned b, unsigned largest, Scale scale) {
+  if (!is_measured(launch, chunk, b)) return true;
+  const float error = error_of<T, Codes>(from, count, largest, scale);
+  const float bound = launch.bounds[chunk.element];
+  const bool near = error <= (launch.measure_all ? launch.most_error : bound);
+  if (threadIdx.x % 32 == 0) {
+    warp.measured++;
+    warp.beyond += error > bound;
+    if (near && __float_as_uint(error) > warp.largest) warp.largest = __float_as_uint(error);
+  }
+  return near;
+}
+
 // Encodes block `b` of a chunk. Its lane 0 notes whether the block goes exactly.
 template <class T, class Codes>
-__device__ __forceinline__ void encode_block(BlocksShared& shared, const T* from,
+__device__ __forceinline__ void encode_block(BlocksShared& shared, const EncodeLaunch& launch,
+                                             const Chunk& given, const T* from,
                                              const ChunkPlaces& chunk, unsigned b) {
   const unsigned lane = threadIdx.x % 32, now = chunk.elements_of(b);
   float x[4];
@@ -24,8 +76,11 @@ __device__ __forceinline__ void encode_block(BlocksShared& shared, const T* from
     }
   }
   largest = __reduce_max_sync(~0u, largest);
-  const bool fits = can_encode<T>(largest);
-  const Scale scale = fits ? Codes::scale(largest) : Scale{0, __uint_as_float(kCodecNan)};
+  bool fits = can_encode<T>(largest);
+  Scale scale = fits ? Codes::scale(largest) : Scale{0, 0};
+  fits = fits && is_near<T, Codes>(shared.warps[threadIdx.x / 32], launch, given, from, now, b,
+                                   largest, scale);
+  if (!fits) scale.value = __uint_as_float(kCodecNan);
   unsigned char* const codes = chunk.codes + b * chunk.block;
   FSCCL_ROLLED
   for (unsigned i = 4 * lane; i < (now + 15) / 16 * 16; i += 128) {
@@ -61,14 +116,16 @@ __device__ __forceinline__ void put_exact(const BlocksShared& shared, const T* e
 // Encodes the blocks of a chunk, and with `exact` copies the elements that go exactly. A barrier of
 // the block of threads is behind the writes of all threads.
 template <class Codes>
-__device__ __forceinline__ void encode_chunk(BlocksShared& shared, uint64_t elements, uint32_t type,
-                                             const ChunkPlaces& chunk, bool exact) {
-  with_type(type, [&](auto of_type) {
+__device__ __forceinline__ void encode_chunk(BlocksShared& shared, const EncodeLaunch& launch,
+                                             const Chunk& given, const ChunkPlaces& chunk,
+                                             bool exact) {
+  if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = {0, 0, 0};
+  with_type(given.element, [&](auto of_type) {
     using T = decltype(of_type);
-    const T* const from = at<const T>(elements);
+    const T* const from = at<const T>(launch.elements_base + given.elements);
     FSCCL_ROLLED
     for (unsigned b = threadIdx.x / 32; b < chunk.blocks; b += kCodecWarps)
-      encode_block<T, Codes>(shared, from + b * chunk.block, chunk, b);
+      encode_block<T, Codes>(shared, launch, given, from + b * chunk.block, chunk, b);
     __syncthreads();
     if (!exact) return;
     put_exact(shared, from, chunk);
@@ -83,8 +140,8 @@ __device__ __forceinline__ void add_exact(BlocksShared& shared, const EncodeLaun
     unsigned long long before = 0, all = 0;
     FSCCL_ROLLED
     for (unsigned k = threadIdx.x; k < launch.chunk_count; k += 32) {
-      all += launch.exact[k];
-      before += k < index ? launch.exact[k] : 0;
+      all += launch.found[k].exact_bytes;
+      before += k < index ? launch.found[k].exact_bytes : 0;
     }
     shared.lanes[threadIdx.x][0] = before;
     shared.lanes[threadIdx.x][1] = all;
@@ -99,21 +156,57 @@ __device__ __forceinline__ void add_exact(BlocksShared& shared, const EncodeLaun
   __syncthreads();
 }
 
+// Returns what thread 0 tells of a chunk's blocks after all warps have encoded theirs.
+__device__ __forceinline__ ChunkFigures figures_of(const BlocksShared& shared, unsigned exact,
+                                                   unsigned exact_bytes) {
+  ChunkFigures sum{exact_bytes, exact, 0, 0, 0};
+  FSCCL_ROLLED
+  for (unsigned w = 0; w < kCodecWarps; w++) {
+    sum.measured += shared.warps[w].measured;
+    sum.beyond += shared.warps[w].beyond;
+    sum.largest = shared.warps[w].largest > sum.largest ? shared.warps[w].largest : sum.largest;
+  }
+  return sum;
+}
+
+// Adds the figures of all chunks to those of the launch. A warp calls it.
+__device__ __forceinline__ void tell_figures(const EncodeLaunch& launch) {
+  unsigned exact = 0, measured = 0, beyond = 0, largest = 0;
+  FSCCL_ROLLED
+  for (unsigned k = threadIdx.x; k < launch.chunk_count; k += 32) {
+    const ChunkFigures found = launch.found[k];
+    exact += found.exact;
+    measured += found.measured;
+    beyond += found.beyond;
+    largest = found.largest > largest ? found.largest : largest;
+  }
+  exact = __reduce_add_sync(~0u, exact);
+  measured = __reduce_add_sync(~0u, measured);
+  beyond = __reduce_add_sync(~0u, beyond);
+  largest = __reduce_max_sync(~0u, largest);
+  if (threadIdx.x != 0) return;
+  launch.figures->exact += exact;
+  launch.figures->measured += measured;
+  launch.figures->beyond += beyond;
+  if (largest > launch.figures->largest) launch.figures->largest = largest;
+}
+
 template <class Codes>
 __device__ __forceinline__ void encode_chunks(BlocksShared& shared, const EncodeLaunch& launch) {
+  if (launch.closes && launch.figures && blockIdx.x == 0 && threadIdx.x < 32) tell_figures(launch);
   if (launch.closes) make_crc_tables(shared.crc);
   FSCCL_ROLLED
   for (unsigned i = blockIdx.x; i < launch.chunk_count; i += gridDim.x) {
-    const Chunk chunk = launch.chunks[i];
-    const uint64_t elements = launch.elements_base + chunk.elements,
-                   codes = launch.codes_base + chunk.codes;
+    const Chunk& chunk = launch.chunks[i];
+    const uint64_t codes = launch.codes_base + chunk.codes;
     if (!launch.closes) {
       const ChunkPlaces places = places_of<Codes>(chunk.count, launch.block, chunk.element, codes);
-      encode_chunk<Codes>(shared, elements, chunk.element, places, false);
+      encode_chunk<Codes>(shared, launch, chunk, places, false);
       if (threadIdx.x < 32) {
         const unsigned blocks = exact_before(shared, places.blocks);
         if (threadIdx.x == 0)
-          launch.exact[i] = places.exact_bytes(blocks, shared.exact[places.blocks - 1]);
+          launch.found[i] = figures_of(shared, blocks,
+                                       places.exact_bytes(blocks, shared.exact[places.blocks - 1]));
       }
       __syncthreads();  // the map may be written again
       continue;
@@ -129,10 +222,10 @@ __device__ __forceinline__ void encode_chunks(BlocksShared& shared, const Encode
           places_of<Codes>(chunk.count, launch.block, chunk.element, codes + before);
       unsigned exact_blocks = 0;
       if (all) {
-        encode_chunk<Codes>(shared, elements, chunk.element, places, true);
+        encode_chunk<Codes>(shared, launch, chunk, places, true);
         exact_blocks = exact_before(shared, places.blocks);
       }
-      close_chunk(shared.crc, launch.codec | launch.block << 8, places, launch.exact[i],
+      close_chunk(shared.crc, launch.codec | launch.block << 8, places, launch.found[i].exact_bytes,
                   exact_blocks);
     }
     __syncthreads();  // the sums and the map may be written again
@@ -141,7 +234,8 @@ __device__ __forceinline__ void encode_chunks(BlocksShared& shared, const Encode
 
 }  // namespace fsccl::cuda
 
-extern "C" __global__ void __launch_bounds__(fsccl::cuda::kCodecThreads)
+extern "C" __global__ void __launch_bounds__(fsccl::cuda::kCodecThreads,
+                                             fsccl::cuda::kBlocksPerMultiprocessor)
     fsccl_encode(const __grid_constant__ fsccl::cuda::EncodeLaunch launch) {
   __shared__ fsccl::cuda::BlocksShared memory;
   fsccl::cuda::BlocksShared& shared = memory;

@@ -82,18 +82,39 @@ struct Chunk {
   uint32_t count, element;  // its elements, and their type
   uint32_t index, part;     // its number in the part, and the part's number
   uint32_t exact_room;      // bytes of elements of the part that may go exactly
+  uint32_t first_block;     // blocks of the part before it
 };
 // An entry of a directory is the number of bytes of exact elements in the chunks before. kNoChunk
 // says that more elements would go exactly than there is room for, so there are no chunks.
 inline constexpr uint32_t kNoChunk = ~0u;
 
+// Describes the blocks of an encoded chunk. `exact_bytes` are bytes of elements that go exactly.
+// `largest` has the bits of the largest error of a measured block that goes coded, as a float;
+// errors are not negative, so larger bits are a larger error.
+struct ChunkFigures {
+  uint32_t exact_bytes, exact, measured, beyond, largest;
+};
+// The figures of all parts that were encoded so far. One thread of a launch adds to them, and
+// launches follow each other; the host may read them at any time.
+struct BlockFigures {
+  uint64_t exact, measured, beyond;  // blocks; beyond: the bound of the codec
+  uint32_t largest, unused;
+};
+
 // The first launch encodes all chunks as if no block went exactly. With `closes` a second launch
 // writes the directory and the headers, and encodes the chunks anew if blocks do go exactly.
+//
+// A block is measured if its number in the part, modulo `measure_every`, is `measure_phase`, and
+// goes exactly if its error is beyond the bound, which that of a correct codec never is. With
+// `measure_all` all blocks are measured, and go exactly if their error is above `most_error`.
 struct EncodeLaunch {
-  const Chunk* chunks;  // all belong to one part
-  uint32_t* exact;      // bytes of exact elements by chunk, from the first launch to the second
+  const Chunk* chunks;    // all belong to one part
+  ChunkFigures* found;    // by chunk, from the first launch to the second
+  BlockFigures* figures;  // null: nobody wants them
   uint64_t elements_base, codes_base;
+  float most_error, bounds[3];  // bounds: by Element, of fp16, bf16 and fp32
   uint32_t chunk_count, codec, block, closes;
+  uint32_t measure_all, measure_every, measure_phase;  // measure_every 0: no block
 };
 
 // A decoder says what it has found in a part.

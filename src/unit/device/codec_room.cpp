@@ -2,6 +2,7 @@
 
 #include "base/undo.h"
 #include "comm/device/collectives.h"
+#include "unit/codec_metrics.h"
 #include "unit/shared_by_units.h"
 
 namespace fsccl {
@@ -40,7 +41,43 @@ std::shared_ptr<CodecRoom> CodecRoom::of(DevicePool& pool, Communicator& comm, U
   return Shared::of(pool, comm, make, static_cast<int>(use));
 }
 
+CodecRoom::CodecRoom(DevicePool& pool, Communicator& comm, Use use)
+    : pool_(pool),
+      comm_(comm),
+      use_(use),
+      metrics_(std::make_unique<MetricsSource>(
+          [this](MetricSamples& samples, std::string_view id) { tell(samples, id); })) {}
+
+void CodecRoom::enter(const CodecReporter& reporter) {
+  const std::lock_guard lock(mutex_);
+  reporters_.push_back(&reporter);
+}
+
+void CodecRoom::leave(const CodecReporter& reporter) {
+  fsccl_codec_report_t last = FSCCL_CODEC_REPORT_INIT;
+  const std::lock_guard lock(mutex_);
+  if (!std::erase(reporters_, &reporter)) return;
+  reporter.report(&last);
+  add_counts(&left_, last);
+}
+
+void CodecRoom::tell(MetricSamples& samples, std::string_view id) {
+  fsccl_codec_report_t sum = FSCCL_CODEC_REPORT_INIT;
+  {
+    const std::lock_guard lock(mutex_);
+    sum = left_;
+    for (const CodecReporter* reporter : reporters_) {
+      fsccl_codec_report_t one = FSCCL_CODEC_REPORT_INIT;
+      reporter->report(&one);
+      add_counts(&sum, one);
+    }
+  }
+  const std::string labels = codec_labels(comm_, pool_.name(), id);
+  use_ == Use::gathers ? tell_gathers(samples, labels, sum) : tell_reductions(samples, labels, sum);
+}
+
 CodecRoom::~CodecRoom() {
+  metrics_.reset();
   (void)give_back();
   Shared::forget_ended();
 }

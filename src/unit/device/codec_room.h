@@ -1,16 +1,21 @@
 // The memory in which units on GPUs have codes between the codec and the collective, and decoded
 // gradients until they are summed (coded_device_gather.h, coded_device_sum.h). All units of a
 // communicator share one room for gathers and one for reductions, because these run one after the
-// other: the stream of an operation waits for the last operation that used the room.
+// other: the stream of an operation waits for the last operation that used the room. The room also
+// adds up what the codecs of its units report, for fsccl_metrics.
 #pragma once
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "cuda/device.h"
+#include "fsccl/insight.h"
 #include "kernels/cuda/chunks.h"
 #include "pool/device/device_pool.h"
+#include "record/metrics.h"
 #include "unit/unit_definition.h"
 
 namespace fsccl {
@@ -24,6 +29,15 @@ cuda::BlockCoding device_coding_of(const CodecSpec& spec);
 // all streams, so this is for calls that make a unit. With `zeros` the bytes are set to zero.
 Result<cuda::CUdeviceptr> allocate_for_codec(DevicePool& pool, uint64_t bytes, bool zeros);
 
+// A gather or a reduction that tells what its codec has done.
+class CodecReporter {
+ public:
+  virtual void report(fsccl_codec_report_t* report) const = 0;  // any thread
+
+ protected:
+  ~CodecReporter() = default;
+};
+
 class CodecRoom {
  public:
   enum class Use : uint8_t { gathers, reductions };
@@ -33,6 +47,11 @@ class CodecRoom {
   ~CodecRoom();
   CodecRoom(const CodecRoom&) = delete;
   CodecRoom& operator=(const CodecRoom&) = delete;
+
+  // From enter() to leave() the reporter's counts are part of fsccl_metrics. Counts of reporters
+  // that have left stay part of the room's.
+  void enter(const CodecReporter& reporter);
+  void leave(const CodecReporter& reporter);
 
   // Makes the room at least so long. If it has to move, the host waits for the last operation.
   // FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
@@ -47,8 +66,9 @@ class CodecRoom {
   uint64_t bytes() const { return bytes_; }  // any thread
 
  private:
-  CodecRoom(DevicePool& pool, Communicator& comm, Use use) : pool_(pool), comm_(comm), use_(use) {}
+  CodecRoom(DevicePool& pool, Communicator& comm, Use use);
   bool give_back();
+  void tell(MetricSamples& samples, std::string_view id);
 
   DevicePool& pool_;
   Communicator& comm_;
@@ -56,6 +76,10 @@ class CodecRoom {
   cuda::CUdeviceptr memory_ = 0;
   std::atomic<uint64_t> bytes_{0};
   std::optional<cuda::OwnedEvent> last_;  // behind the last use
+  std::mutex mutex_;                      // protects reporters_ and left_
+  std::vector<const CodecReporter*> reporters_;
+  fsccl_codec_report_t left_ = FSCCL_CODEC_REPORT_INIT;  // counts of reporters that have left
+  std::unique_ptr<MetricsSource> metrics_;
 };
 
 }  // namespace fsccl

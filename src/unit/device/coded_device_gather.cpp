@@ -1,6 +1,7 @@
 #include "unit/device/coded_device_gather.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/round_up.h"
@@ -29,12 +30,21 @@ Status CodedDeviceGather::make(const std::vector<CollectiveMover::Piece>& pieces
     part_bytes_ = std::max(part_bytes_, parts_.back().bytes());
   }
   part_bytes_ = round_up(std::max<uint64_t>(part_bytes_, 1), kCodesAlignment);
+  const BlockForm form = spec_.gather_codec.form();
+  measure_.most_error = spec_.gather_codec.max_relative_error;
+  measure_.every = spec_.gather_codec.audit_every;
+  measure_.bounds[cuda::kFp16] = block_bound(form, FSCCL_FLOAT16);
+  measure_.bounds[cuda::kBf16] = block_bound(form, FSCCL_BFLOAT16);
+  measure_.bounds[cuda::kFp32] = block_bound(form, FSCCL_FLOAT32);
   FSCCL_TRY(make_tables());
   FSCCL_TRY(room_->reserve(part_bytes_ * ranks()));
   FSCCL_ASSIGN(own_, allocate_for_codec(pool_, part_bytes_, true));
   const cuda::Current current(pool_.device());
-  FSCCL_ASSIGN(states_, cuda::HostMemory::of(pool_.device()).take(ranks() * sizeof(uint32_t)));
-  std::memset(states_->as<uint32_t>(), 0, ranks() * sizeof(uint32_t));
+  const size_t bytes = sizeof(cuda::BlockFigures) + ranks() * sizeof(uint32_t);
+  FSCCL_ASSIGN(found_, cuda::HostMemory::of(pool_.device()).take(bytes));
+  std::memset(found_->as<std::byte>(), 0, bytes);
+  measure_.figures = found_->device();
+  room_->enter(*this);
   return success();
 }
 
@@ -55,6 +65,7 @@ Status CodedDeviceGather::make_tables() {
 
 // The unit has waited for its streams.
 CodedDeviceGather::~CodedDeviceGather() {
+  room_->leave(*this);
   if (own_) (void)pool_.free(reinterpret_cast<void*>(own_), pool_.own_stream().get()).ok();
 }
 
@@ -66,28 +77,38 @@ Status CodedDeviceGather::gather(cuda::CUdeviceptr slot, bool changed, cuda::CUs
   return success();
 }
 
+Status CodedDeviceGather::encode(cuda::CUdeviceptr slot, cuda::CUstream stream) {
+  measure_.phase = static_cast<uint32_t>(audit_phase(encodings_, 0, measure_.every));
+  FSCCL_TRY(kernels_->encode(*encoded_, slot, own_, measure_, stream));
+  encodings_++;
+  return success();
+}
+
 Status CodedDeviceGather::gather_in(cuda::CUdeviceptr slot, bool changed, cuda::CUstream stream) {
-  if (changed) FSCCL_TRY(kernels_->encode(*encoded_, slot, own_, stream));
+  if (changed) FSCCL_TRY(encode(slot, stream));
   const cuda::CUdeviceptr received = room_->memory();  // it moves if a larger unit is made
   call_.stream = stream;
   call_.input = reinterpret_cast<const std::byte*>(own_);
   call_.output = reinterpret_cast<std::byte*>(received);
   FSCCL_TRY(DeviceCollectives::of(*spec_.shard_comm).run(std::span(&call_, 1)));
-  return kernels_->decode(*decoded_, received, slot, states_->device(), stream);
+  return kernels_->decode(*decoded_, received, slot, found_->device() + sizeof(cuda::BlockFigures),
+                          stream);
 }
 
 void CodedDeviceGather::look() const {
   for (size_t rank = 0; rank < ranks(); rank++) {
-    const uint32_t state = __atomic_load_n(states_->as<uint32_t>() + rank, __ATOMIC_ACQUIRE);
+    const uint32_t state = __atomic_load_n(states() + rank, __ATOMIC_ACQUIRE);
     if (state == cuda::kPartGood) continue;
     const Status bad =
         state == cuda::kPartNoRoom
             ? fail(FSCCL_ERR_PROTOCOL,
                    "the gather of unit '{}' has a codec, and more than one in {} of rank {}'s "
                    "elements are in blocks with NaN, infinities or values beyond 2^100 or below "
-                   "2^-100 (float16: 2^15), for which units on GPUs have no room: correct the "
-                   "parameters, or leave the codec out",
-                   spec_.name, cuda::kExactShare, rank)
+                   "2^-100 (float16: 2^15){}, for which units on GPUs have no room: correct the "
+                   "parameters{}, or leave the codec out",
+                   spec_.name, cuda::kExactShare, rank,
+                   measure_.most_error > 0 ? ", or with errors above max_relative_error" : "",
+                   measure_.most_error > 0 ? ", allow larger errors" : "")
             : fail(FSCCL_ERR_PROTOCOL, "rank {} brought blocks of unit '{}' that are damaged", rank,
                    spec_.name);
     spec_.shard_comm->engine().fail_all(bad.error());
@@ -101,6 +122,10 @@ void CodedDeviceGather::report(fsccl_codec_report_t* report) const {
   report->sent_bytes = gathers_ * part_bytes_;
   report->state_bytes = part_bytes_ + room_->bytes();
   report->blocks = blocks_;
+  report->exact_blocks = __atomic_load_n(&figures()->exact, __ATOMIC_RELAXED);
+  report->audited_blocks = __atomic_load_n(&figures()->measured, __ATOMIC_RELAXED);
+  report->beyond_bound = __atomic_load_n(&figures()->beyond, __ATOMIC_RELAXED);
+  report->max_error = std::bit_cast<float>(__atomic_load_n(&figures()->largest, __ATOMIC_RELAXED));
   report->bound = bound_;
 }
 

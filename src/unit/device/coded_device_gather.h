@@ -7,6 +7,8 @@
 // The codes of a rank have a fixed size (kernels/cuda/chunks.h), because nothing may wait for the
 // stream. If more elements have to go exactly than there is room for, the elements of that rank
 // become NaN on all ranks, and look() fails the communicator as soon as the host can know of it.
+// The encoder measures the blocks that a host would measure, and leaves what it finds in memory of
+// the host.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -21,7 +23,7 @@
 
 namespace fsccl {
 
-class CodedDeviceGather {
+class CodedDeviceGather final : CodecReporter {
  public:
   // `pieces` are those of all ranks, as in CollectiveMover::Request, in the wire_dtype, which the
   // codec takes. Codec blocks begin at the first element of each piece. The communicator's
@@ -38,7 +40,7 @@ class CodedDeviceGather {
   void look() const;
 
   // Any thread may call these.
-  void report(fsccl_codec_report_t* report) const;
+  void report(fsccl_codec_report_t* report) const override;
   uint64_t room_bytes() const { return room_->bytes(); }  // memory that units share
   void abandon_room() const { room_->abandon(); }
 
@@ -50,8 +52,11 @@ class CodedDeviceGather {
   Status make(const std::vector<CollectiveMover::Piece>& pieces);
   Status make_tables();
   Status gather_in(cuda::CUdeviceptr slot, bool changed, cuda::CUstream stream);
+  Status encode(cuda::CUdeviceptr slot, cuda::CUstream stream);
   size_t ranks() const { return static_cast<size_t>(spec_.shard_comm->size()); }
   size_t self() const { return static_cast<size_t>(spec_.shard_comm->rank()); }
+  cuda::BlockFigures* figures() const { return found_->as<cuda::BlockFigures>(); }
+  uint32_t* states() const { return reinterpret_cast<uint32_t*>(figures() + 1); }
 
   const UnitSpec& spec_;
   DevicePool& pool_;
@@ -61,10 +66,13 @@ class CodedDeviceGather {
   uint64_t part_bytes_ = 0;             // bytes that a rank sends: all send as many as the longest
   uint64_t own_bytes_ = 0;              // bytes of this rank's pieces, not encoded
   double bound_ = 0;
+  cuda::BlockMeasure measure_;
+  uint64_t encodings_ = 0;     // it chooses the measured blocks
   cuda::CUdeviceptr own_ = 0;  // memory with the bytes that this rank sends
   std::shared_ptr<const cuda::BlockTable> encoded_, decoded_;
   DeviceCall call_;
-  std::unique_ptr<cuda::HostMemory::Bytes> states_;  // a PartState by rank
+  // a BlockFigures of this rank, and a PartState by rank
+  std::unique_ptr<cuda::HostMemory::Bytes> found_;
   std::atomic<uint64_t> gathers_{0}, blocks_{0};
 };
 

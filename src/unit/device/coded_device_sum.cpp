@@ -25,6 +25,7 @@ Status CodedDeviceSum::make() {
   const cuda::Current current(pool_.device());
   FSCCL_ASSIGN(states_, cuda::HostMemory::of(pool_.device()).take(ranks() * sizeof(uint32_t)));
   std::memset(states_->as<uint32_t>(), 0, ranks() * sizeof(uint32_t));
+  room_->enter(*this);
   return success();
 }
 
@@ -78,6 +79,7 @@ Status CodedDeviceSum::allocate() {
 
 // The unit has waited for its streams.
 CodedDeviceSum::~CodedDeviceSum() {
+  room_->leave(*this);
   if (feedback_)
     (void)pool_.free(reinterpret_cast<void*>(feedback_), pool_.own_stream().get()).ok();
 }

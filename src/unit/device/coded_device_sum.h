@@ -19,7 +19,7 @@
 
 namespace fsccl {
 
-class CodedDeviceSum {
+class CodedDeviceSum final : CodecReporter {
  public:
   // `pieces` are the gradients of all ranks, as in CollectiveMover::Request, in the reduce_dtype,
   // a type that the codec encodes. Codec blocks begin at the first element of each piece. The
@@ -37,7 +37,7 @@ class CodedDeviceSum {
   void look() const;
 
   // Any thread may call these.
-  void report(fsccl_codec_report_t* report) const;
+  void report(fsccl_codec_report_t* report) const override;
   uint64_t room_bytes() const { return room_->bytes(); }  // memory that units share
   void abandon_room() const { room_->abandon(); }
 

@@ -1,6 +1,7 @@
 #include "unit/host/codec_staging.h"
 
 #include "comm/communicator.h"
+#include "unit/codec_metrics.h"
 #include "unit/shared_by_units.h"
 
 namespace fsccl {
@@ -23,30 +24,23 @@ CodecStaging::CodecStaging(HostPool& pool, Communicator& lane) : pool_(pool) {
 
 void CodecStaging::tell(MetricSamples& samples, std::string_view id,
                         const Communicator& lane) const {
-  const std::string own = MetricSamples::labels({{"comm", lane.name()},
-                                                 {"id", id},
-                                                 {"pool", pool_.name()},
-                                                 {"rank", std::to_string(lane.rank())}});
-  const auto add = [&](std::string_view how, const std::atomic<uint64_t>& parts) {
-    samples.add(Metric::codec_parts, own + ',' + MetricSamples::labels({{"how", how}}),
-                parts.load());
-  };
-  add("coded", totals.coded);
-  add("plain", totals.plain);
-  add("declined", totals.declined);
-  add("mended", totals.mended);
-  samples.add(Metric::codec_plain_bytes, own, totals.plain_bytes.load());
-  samples.add(Metric::codec_sent_bytes, own, totals.sent_bytes.load());
-  const auto add_blocks = [&](std::string_view how, uint64_t blocks) {
-    samples.add(Metric::codec_blocks, own + ',' + MetricSamples::labels({{"how", how}}), blocks);
-  };
-  add_blocks("coded", totals.blocks - totals.exact_blocks);
-  add_blocks("exact", totals.exact_blocks);
-  add_blocks("audited", totals.audited_blocks);
-  add_blocks("beyond", totals.beyond_bound);
-  samples.add(Metric::codec_reduce_plain_bytes, own, totals.reduce_plain_bytes.load());
-  samples.add(Metric::codec_reduce_sent_bytes, own, totals.reduce_sent_bytes.load());
-  samples.add_ratio(Metric::codec_error, own, static_cast<double>(totals.largest_error));
+  fsccl_codec_report_t sum = FSCCL_CODEC_REPORT_INIT;
+  sum.coded = totals.coded;
+  sum.plain = totals.plain;
+  sum.declined = totals.declined;
+  sum.mended = totals.mended;
+  sum.plain_bytes = totals.plain_bytes;
+  sum.sent_bytes = totals.sent_bytes;
+  sum.blocks = totals.blocks;
+  sum.exact_blocks = totals.exact_blocks;
+  sum.audited_blocks = totals.audited_blocks;
+  sum.beyond_bound = totals.beyond_bound;
+  sum.max_error = totals.largest_error;
+  sum.reduce_plain_bytes = totals.reduce_plain_bytes;
+  sum.reduce_sent_bytes = totals.reduce_sent_bytes;
+  const std::string labels = codec_labels(lane, pool_.name(), id);
+  tell_gathers(samples, labels, sum);
+  tell_reductions(samples, labels, sum);
 }
 
 void CodecStaging::count_blocks(const BlocksWritten& written) {

@@ -2,6 +2,7 @@
 // every decoded element. A test compares the whole arena, so that a byte that is written beyond a
 // part or a range is noticed, too.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -52,6 +53,8 @@ double draw(Random& random, Drawn how) {
   }
 }
 
+constexpr uint64_t kRun = 5;  // the number of the operation that is audited
+
 void fill(Random& random, const BlockRange& range, Drawn how, Arena& arena) {
   // Neighbours have like magnitudes, so that some blocks have only small ones.
   double by = 1;
@@ -68,30 +71,46 @@ void fill(Random& random, const BlockRange& range, Drawn how, Arena& arena) {
 BlockForm form_of(const BlockCoding& coding) { return {kind_of(coding.codec), coding.block}; }
 
 // Writes the part as the host's encoder makes it. Returns false, with no chunks in the directory,
-// if too many elements would go exactly.
-bool encode_on_host(Arena& arena, const BlockCoding& coding, const CodedPart& part, size_t begin) {
+// if too many elements would go exactly. It measures the blocks that the call says, as run kRun of
+// an audit, and writes their figures.
+bool encode_on_host(Arena& arena, const CodedCall& call) {
+  const BlockCoding& coding = call.coding;
+  const CodedPart& part = call.parts[0];
+  const size_t begin = call.begins[0];
+  BlockFigures figures{};
   auto* const directory = reinterpret_cast<uint32_t*>(arena.data() + begin);
   uint8_t* out = arena.data() + begin + part.directory_bytes();
   const BlockForm form = form_of(coding);
-  BlockAudit audit{.every = 0, .room = part.exact_room()};
+  BlockAudit audit{.most_error = call.measure.most_error,
+                   .every = call.measure.every,
+                   .room = part.exact_room()};
+  uint64_t blocks = 0;
   std::vector<uint8_t> chunk(form.chunk_bytes(kBlocksMost) + part.exact_room());
   size_t index = 0;
   for (const BlockRange& range : part.ranges()) {
     const size_t size = dtype_size(range.dtype);
     for (uint64_t at = 0; at < range.count; at += kBlocksMost, index++) {
       const size_t count = std::min<uint64_t>(range.count - at, kBlocksMost);
+      audit.phase = audit_phase(kRun, blocks, audit.every);
       const BlocksWritten made = encode_blocks(arena.data() + range.elements + at * size,
                                                range.dtype, count, form, audit, chunk.data());
       if (!made.bytes) {
         std::fill_n(directory, part.chunks(), kNoChunk);
         return false;
       }
+      blocks += made.blocks;
+      figures.exact += made.exact;
+      figures.measured += made.audited;
+      figures.beyond += made.beyond;
+      figures.largest = std::max(figures.largest, std::bit_cast<uint32_t>(made.largest));
       directory[index] = static_cast<uint32_t>(part.exact_room() - audit.room);
       std::copy_n(chunk.data(), made.bytes, out);
       out += made.bytes;
       audit.room -= made.bytes - form.chunk_bytes(count);
     }
   }
+  if (call.measure.figures)
+    std::memcpy(arena.data() + call.measure.figures, &figures, sizeof figures);
   return true;
 }
 
@@ -135,7 +154,7 @@ void expect_same(const Arena& got, const Arena& want, const CodedCall& call, con
 // Encodes a part and decodes it again, both as on the host. Returns false if there was no room.
 bool check(Machine& machine, const Arena& before, const CodedCall& call) {
   Arena got = before, want = before;
-  const bool fits = encode_on_host(want, call.coding, call.parts[0], call.begins[0]);
+  const bool fits = encode_on_host(want, call);
   machine.encode(got, call);
   const size_t directory = call.parts[0].chunks() * sizeof(uint32_t);
   if (!fits) {
@@ -193,6 +212,40 @@ TEST_P(DeviceBlocks, OfEverySizeAndOfEveryValueOf16Bits) {
       EXPECT_TRUE(check(*machine_, arena, call));
       if (HasFatalFailure()) return;
     }
+}
+
+// The blocks that are measured, the errors and what goes exactly because of them are the host's.
+TEST_P(DeviceBlocks, OfMeasuredBlocks) {
+  Random random(602214);
+  for (const BlockCodec codec : kCodecs)
+    for (const fsccl_dtype_t dtype : kTypes)
+      for (const uint32_t block : {32u, 128u, 1024u})
+        for (const auto& [most_error, every] :
+             {std::pair{0.0, 1u}, {0.0, 7u}, {0.0, 256u}, {0.9, 3u}, {0.5 / 254, 1u}, {1e-9, 1u}}) {
+          Arena arena(1 << 21);
+          CodedCall call{.coding = {codec, block}};
+          call.states = arena.take(4, 0);
+          call.measure = {most_error, every, static_cast<uint32_t>(kRun * 97 % every)};
+          const BlockForm form = form_of(call.coding);
+          call.measure.bounds[kFp16] = block_bound(form, FSCCL_FLOAT16);
+          call.measure.bounds[kBf16] = block_bound(form, FSCCL_BFLOAT16);
+          call.measure.bounds[kFp32] = block_bound(form, FSCCL_FLOAT32);
+          call.measure.figures = arena.take(sizeof(BlockFigures), 0);
+          add_part(random, {9000, 1, 33, 2000, 3000}, dtype, Drawn::halves, arena, call);
+          // Few blocks have errors, so that those which may not be coded have room.
+          const BlockRange& range = call.parts[0].ranges()[0];
+          std::memset(arena.data() + range.elements, 0, range.count * dtype_size(dtype));
+          for (uint64_t at = 0; at < range.count; at += 999)
+            for (uint64_t i = 0; i < 2; i++) {
+              uint64_t bits = 0;
+              reference::write_float(dtype, &bits, i ? 0.37 : 1.0);
+              std::memcpy(arena.data() + range.elements + (at + i) * dtype_size(dtype), &bits,
+                          dtype_size(dtype));
+            }
+          const bool fits = check(*machine_, arena, call);
+          if (HasFatalFailure()) return;
+          EXPECT_TRUE(fits || (most_error > 0 && most_error < 0.01));
+        }
 }
 
 // The longest chunk that there is: all of its blocks go exactly, with scales in fp32.

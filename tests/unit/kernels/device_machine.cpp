@@ -31,6 +31,11 @@ std::vector<ReduceRange> placed(const ReduceCall& call, CUdeviceptr begin) {
   for (ReduceRange& piece : pieces) piece.destination += begin;
   return pieces;
 }
+BlockMeasure placed(const CodedCall& call, CUdeviceptr begin) {
+  BlockMeasure measure = call.measure;
+  if (measure.figures) measure.figures += begin;
+  return measure;
+}
 std::vector<CUdeviceptr> bases_at(const ReduceCall& call, CUdeviceptr begin) {
   std::vector<CUdeviceptr> bases;
   for (const size_t base : call.bases) bases.push_back(begin + base);
@@ -87,13 +92,15 @@ class Emulated : public Machine {
   void encode(Arena& arena, const CodedCall& call) override {
     const auto begin = reinterpret_cast<CUdeviceptr>(arena.data());
     const std::vector<Chunk> chunks = cut_chunks(call.coding, call.parts, call.begins).take();
-    std::vector<uint32_t> exact(chunks.size());
-    const auto count = static_cast<uint32_t>(chunks.size());
-    for (uint32_t closes = 0; closes < 2; closes++) {
-      EncodeLaunch launch{chunks.data(),     exact.data(),      begin, begin, count,
-                          call.coding.codec, call.coding.block, closes};
-      run(fsccl_emulated_fsccl_encode, even_grid(count, 1, kBlocks), kCodecThreads, &launch);
-    }
+    std::vector<ChunkFigures> found(chunks.size());
+    EncodeLaunch launch = encode_launch(call.coding, placed(call, begin));
+    launch.chunks = chunks.data();
+    launch.found = found.data();
+    launch.elements_base = launch.codes_base = begin;
+    launch.chunk_count = static_cast<uint32_t>(chunks.size());
+    for (; launch.closes < 2; launch.closes++)
+      run(fsccl_emulated_fsccl_encode, even_grid(launch.chunk_count, 1, kBlocks), kCodecThreads,
+          &launch);
   }
 
   void decode(Arena& arena, const CodedCall& call) override {
@@ -183,7 +190,7 @@ class OnDriver : public Machine {
     bring(arena);
     const auto table = kernels_.make_blocks(call.coding, call.parts, call.begins);
     ASSERT_TRUE(table.ok()) << table.status().text();
-    check(kernels_.encode(*table.value(), begin_, begin_, stream_));
+    check(kernels_.encode(*table.value(), begin_, begin_, placed(call, begin_), stream_));
     fetch(arena);
   }
 

@@ -52,6 +52,7 @@ struct CodedCall {
   std::vector<CodedPart> parts;
   std::vector<uint64_t> begins;  // where the parts begin
   size_t states = 0;             // for decode: a uint32_t for each part
+  BlockMeasure measure;          // for encode; `figures` is an offset, 0: none
 };
 struct SumsCall {
   BlockCoding coding;
