@@ -583,7 +583,8 @@ FSCCL_API fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config,
 /* Ends the unit, gives back the slots that it holds, and frees what it allocated from its pool. Not
  * collective. FSCCL_ERR_INVALID_STATE: an operation of it is in flight; in debug mode also, once,
  * where a slot was written beyond its ends (call again). On a GPU it waits for the unit's
- * operations, and until peers have read its slots. */
+ * operations, and until peers have read its slots; the last stream that the unit was given must
+ * live until then. */
 FSCCL_API fsccl_status_t fsccl_unit_destroy(fsccl_unit_t unit);
 
 typedef struct fsccl_view {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "fsccl/insight.h"
@@ -46,8 +47,10 @@ struct Caller {
   fsccl_comm_t comm;
   fsccl_unit_t unit = nullptr;
   CudaStream* stream;
-  std::byte* memory;
+  std::byte *memory, *sums;
   static constexpr size_t kBytes = (4 << 20) - 64;  // two equal rounds of a staged call
+  // Two ranks exchange each other's part in two rounds, with as many elements in both.
+  static constexpr size_t kSummed = 8 << 20;  // elements of a rank's part
 };
 using Call = fsccl_status_t (*)(const Caller& caller);
 
@@ -68,6 +71,21 @@ fsccl_status_t broadcast(const Caller& caller) {
                          nullptr);
 }
 
+fsccl_status_t reduce_scatter(const Caller& caller) {
+  return fsccl_reduce_scatter(caller.memory, caller.sums, Caller::kSummed, FSCCL_BFLOAT16,
+                              FSCCL_SUM, caller.comm, caller.stream, nullptr);
+}
+
+// Elements that ranks reduce_scatter(): 1 in the first round, and 2 in the second.
+std::vector<uint16_t> rounds(uint16_t one, uint16_t two, size_t parts) {
+  std::vector<uint16_t> elements(parts * Caller::kSummed, one);
+  for (size_t part = 0; part < parts; part++) {
+    const auto begin = elements.begin() + static_cast<ptrdiff_t>(part * Caller::kSummed);
+    std::fill_n(begin + Caller::kSummed / 2, Caller::kSummed / 2, two);
+  }
+  return elements;
+}
+
 // Makes the call on both ranks, in which the allocation `number` of rank 0 fails. Returns how many
 // allocations the call makes on rank 0 if none fails (number 0). Counts in *failed the
 // communicators that failed.
@@ -82,19 +100,25 @@ int call_once(Rank& self, const UnitCase& c, Call call, int number, int* failed)
     // Rank 0 has other bytes in the second round of a broadcast, and rank 1 has zeros.
     std::vector<char> bytes(Caller::kBytes, 1), zeros(bytes.size());
     std::fill_n(bytes.begin(), bytes.size() / 2, 2);
-    Caller caller{.comm = comm,
-                  .stream = on.stream,
-                  .memory = static_cast<std::byte*>(on.gpu.memory(bytes.size()))};
+    const bool sums = call == reduce_scatter;
+    const size_t part_bytes = sums ? Caller::kSummed * sizeof(uint16_t) : 0;
+    Caller caller{
+        .comm = comm,
+        .stream = on.stream,
+        .memory = static_cast<std::byte*>(on.gpu.memory(std::max(bytes.size(), 2 * part_bytes))),
+        .sums = static_cast<std::byte*>(on.gpu.memory(std::max<size_t>(part_bytes, 1)))};
     EXPECT_OK(make_unit(c, comm, on.pool.get(), &caller.unit));
     for (size_t i = 0; call == reduce_grads && i < c.params.size(); i++) {
       fsccl_view_t view{};
       EXPECT_OK(fsccl_unit_grad(caller.unit, i, on.stream, &view));
     }
-    // The first broadcast makes what later ones use.
-    if (call == broadcast) {
-      EXPECT_OK(broadcast(caller));
+    // The first call makes what later ones use.
+    if (call == broadcast || sums) {
+      EXPECT_OK(call(caller));
     }
     on.gpu.copy(caller.memory, (self.rank ? zeros : bytes).data(), bytes.size(), on.stream);
+    constexpr uint16_t kOne = 0x3f80, kTwo = 0x4000, kFour = 0x4080;  // in bf16
+    if (sums) on.gpu.copy(caller.memory, rounds(kOne, kTwo, 2).data(), 2 * part_bytes, on.stream);
     on.gpu.synchronize(on.stream);
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
     const auto begin = std::chrono::steady_clock::now();
@@ -112,6 +136,12 @@ int call_once(Rank& self, const UnitCase& c, Call call, int number, int* failed)
     *failed += state < 0;
     if (call == broadcast && state >= 0) {
       EXPECT_TRUE(on.gpu.read(caller.memory, bytes.size(), on.stream) == bytes)
+          << "allocation " << number;
+    }
+    if (sums && state >= 0) {
+      std::vector<char> expected(part_bytes);
+      std::memcpy(expected.data(), rounds(kTwo, kFour, 1).data(), part_bytes);
+      EXPECT_TRUE(on.gpu.read(caller.sums, part_bytes, on.stream) == expected)
           << "allocation " << number;
     }
     EXPECT_OK(fsccl_unit_destroy(caller.unit));
@@ -163,6 +193,8 @@ TEST_F(DeviceNoMemory, ReduceCallersGradientsByParameter) {
   fail_each("", reduce_callers_grads, FSCCL_CODEC_INIT, true);
 }
 TEST_F(DeviceNoMemory, BroadcastInRounds) { fail_each("broadcast=staged", broadcast); }
+// UCX or NCCL exchanges what is summed, so this test needs one of them.
+TEST_F(DeviceNoMemory, SumInRounds) { fail_each("reduce_scatter=summed", reduce_scatter); }
 
 }  // namespace
 }  // namespace fsccl::testing

@@ -476,40 +476,77 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
 
 // A graph would repeat the signals and slots of one step. So nothing of a unit gets into a graph,
 // and the unit can be used after the capture.
+void refuses_captures(Rank& self, bool by_parameter) {
+  OnGpu on(self);
+  UnitCase c = simple_unit({{9, 5}, {4}}, 3);
+  c.by_parameter = by_parameter;
+  TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+  const fsccl_unit_t unit = twins.get();
+  twins.write_shards(1);
+  fsccl_view_t view{};
+  const auto while_captured = [&](const auto& refused) {
+    const Capture capture(on.gpu.ordinal(), on.stream);
+    refused();
+  };
+  for (int step = 1; step <= 2; step++) {
+    while_captured([&] {
+      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr),
+                   FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
+      EXPECT_ERROR(fsccl_unit_grad(unit, 0, on.stream, &view), FSCCL_ERR_NOT_AVAILABLE, "captured");
+    });
+    twins.unshard();
+    twins.compare_params();
+    while_captured([&] {
+      EXPECT_ERROR(fsccl_unit_reshard(unit, on.stream), FSCCL_ERR_NOT_AVAILABLE, "captured");
+    });
+    twins.reshard();
+    twins.write_grads(static_cast<uint64_t>(step));
+    while_captured([&] {
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr),
+                   FSCCL_ERR_NOT_AVAILABLE, "captured");
+    });
+    twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
+    twins.compare_grads();
+  }
+}
 TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
-  run_ranks(2, [&](Rank& self) {
-    OnGpu on(self);
-    TwinUnits twins(simple_unit({{9, 5}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu,
-                    on.stream);
-    const fsccl_unit_t unit = twins.get();
-    twins.write_shards(1);
-    fsccl_view_t view{};
-    const auto while_captured = [&](const auto& refused) {
-      const Capture capture(on.gpu.ordinal(), on.stream);
-      refused();
-    };
-    for (int step = 1; step <= 2; step++) {
-      while_captured([&] {
-        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr),
-                     FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
-        EXPECT_ERROR(fsccl_unit_grad(unit, 0, on.stream, &view), FSCCL_ERR_NOT_AVAILABLE,
-                     "captured");
-      });
-      twins.unshard();
-      twins.compare_params();
-      while_captured([&] {
-        EXPECT_ERROR(fsccl_unit_reshard(unit, on.stream), FSCCL_ERR_NOT_AVAILABLE, "captured");
-      });
-      twins.reshard();
-      twins.write_grads(static_cast<uint64_t>(step));
-      while_captured([&] {
-        EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr),
-                     FSCCL_ERR_NOT_AVAILABLE, "captured");
-      });
-      twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
-      twins.compare_grads();
-    }
-  });
+  for (const bool by_parameter : {false, true})
+    run_ranks(2, [&](Rank& self) { refuses_captures(self, by_parameter); });
+}
+
+// The pool cannot follow cudaStreamPerThread. A call that is given this stream changes nothing, so
+// that it can be made again with another one.
+TEST_F(DeviceUnit, AStreamThatThePoolCannotFollowIsRefusedBeforeAnythingChanges) {
+  for (const bool by_parameter : {false, true})
+    run_ranks(2, [&](Rank& self) {
+      OnGpu on(self);
+      UnitCase c = simple_unit({{9, 5}, {4}}, 3);
+      c.by_parameter = by_parameter;
+      TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+      const fsccl_unit_t unit = twins.get();
+      auto* const of_thread = reinterpret_cast<CudaStream*>(2);
+      const auto refused = [](fsccl_status_t status) {
+        expect_error(status, FSCCL_ERR_INVALID_ARGUMENT, {"cudaStreamPerThread"}, __FILE__,
+                     __LINE__);
+      };
+      fsccl_view_t view{};
+      for (uint64_t step = 1; step <= 2; step++) {
+        twins.write_shards(step);
+        refused(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, of_thread, nullptr));
+        twins.unshard();
+        twins.compare_params();
+        refused(fsccl_unit_reshard(unit, of_thread));
+        twins.reshard();
+        refused(fsccl_unit_grad(unit, 0, of_thread, &view));
+        twins.write_grads(step);
+        refused(fsccl_unit_reduce_grads(unit, nullptr, of_thread, nullptr));
+        twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, step);
+        twins.compare_grads();
+      }
+      fsccl_status_t state = FSCCL_OK;
+      EXPECT_OK(fsccl_comm_async_error(self.comm, &state));
+      EXPECT_EQ(state, FSCCL_OK);
+    });
 }
 
 // The default stream cannot be used while a stream that blocks it is captured.

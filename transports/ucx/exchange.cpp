@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/reactor.h"
+#include "base/undo.h"
 #include "base/wait.h"
 #include "base/write_file.h"
 #include "transports/transports.h"
@@ -74,7 +75,7 @@ Result<std::unique_ptr<Exchange>> TaggedExchange::create(const UcxLibrary& ucx, 
 
 TaggedExchange::~TaggedExchange() {
   if (hook_ >= 0) Reactor::instance().remove_hook(hook_);
-  close();
+  close(!trouble_.ok());
 }
 
 Status TaggedExchange::start() {
@@ -261,6 +262,10 @@ Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Par
                            const Patience& patience) {
   const std::unique_lock lock(mutex_);
   if (!trouble_.ok()) return trouble_.clone();
+  if (!worker_)
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "an exchange by UCX has ended early, for lack of memory");
+  // Without memory in the middle of a call, nothing may go on writing to the caller's memory.
+  Undo ended_early([this] { close(true); });
   pending_.clear();
   pending_.reserve(sends.size() + receives.size());
   Status done;
@@ -270,10 +275,11 @@ Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Par
   news_ns_ = now_ns();
   if (!done.ok()) {
     trouble_ = done.clone();
-    close();
+    close(true);
   } else if (std::exchange(resting_, false)) {
     Reactor::instance().kick();
   }
+  ended_early.keep();
   return done;
 }
 
@@ -288,9 +294,9 @@ int64_t TaggedExchange::visit() {
   return resting_ ? kRestNs : kSoonNs;
 }
 
-// Closes the endpoints and ends the worker. If something went wrong, endpoints are closed by force:
-// requests under way are then over, whatever the other ranks do.
-void TaggedExchange::close() {
+// Closes the endpoints and ends the worker. With `force` requests under way are then over, whatever
+// the other ranks do.
+void TaggedExchange::close(bool force) {
   if (!worker_) return;
   const Deadline deadline = Deadline::in_ms(kCloseMs);
   const auto advance = [&](const auto& done) {
@@ -304,7 +310,7 @@ void TaggedExchange::close() {
     if (!peer.endpoint) continue;
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = trouble_.ok() ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+    param.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
     const ucs_status_ptr_t request = ucx_.ep_close_nbx(peer.endpoint, &param);
     peer.endpoint = nullptr;
     if (UCS_PTR_IS_PTR(request)) closing.push_back(request);

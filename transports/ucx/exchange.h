@@ -56,7 +56,7 @@ class TaggedExchange final : public Exchange {
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* pending);
   static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-  void close();
+  void close(bool force);
 
   const UcxLibrary& ucx_;
   const int rank_;

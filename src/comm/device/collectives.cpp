@@ -1,6 +1,7 @@
 #include "comm/device/collectives.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -274,9 +275,10 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
 
 Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
   if (!exchanged_sum_) {
-    FSCCL_ASSIGN(exchanged_sum_,
-                 ExchangedSum::create({*device_, comm_.size(), [this] { return intact(); },
-                                       [this](const DeviceCall& one) { return move({&one}); }}));
+    FSCCL_ASSIGN(
+        exchanged_sum_,
+        ExchangedSum::create({*device_, comm_.engine(), comm_.size(), [this] { return intact(); },
+                              [this](const DeviceCall& one) { return move({&one}); }}));
   }
   return exchanged_sum_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
@@ -323,8 +325,16 @@ bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t by
 Status DeviceCollectives::gather_in_place(const DeviceCall& call) {
   if (!copier_) return run(std::span(&call, 1));
   const cuda::Current current(*device_);
-  FSCCL_TRY(copier_->group(issue(*copier_, {&call})));
-  return follow(call.stream);
+  const std::set<cuda::CUstream> streams{call.stream};
+  const auto issued = issue(*copier_, {&call});
+  Chain chain;
+  return chain.run(std::array{&comm_.engine()}, [&] {
+    return run_followed(streams, [&]() -> Status {
+      FSCCL_TRY(copier_->group(issued));
+      chain.begin();
+      return success();
+    });
+  });
 }
 
 }  // namespace fsccl

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -128,6 +129,8 @@ class DeviceCollectives {
   Result<std::vector<Planned>> plan_calls(std::span<const DeviceCall> calls);
   Calls calls_of_nccl(const std::vector<Planned>& calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
+  static std::set<cuda::CUstream> streams_of(const std::vector<Planned>& calls);
+  Status run_followed(const std::set<cuda::CUstream>& streams, FunctionRef<Status()> act);
   Status run_others(const std::vector<Planned>& calls, Chain& chain);
   Status run_step(const Planned& one, const Step& step);
   DeviceCall call_of(const Planned& one, const Step& step) const;

@@ -4,9 +4,10 @@
 #include <array>
 #include <new>
 #include <set>
-#include <system_error>
 #include <thread>
 
+#include "base/log.h"
+#include "base/undo.h"
 #include "comm/device/collectives.h"
 #include "comm/device/nccl_collectives.h"
 
@@ -35,44 +36,67 @@ Status DeviceCollectives::run_step(const Planned& one, const Step& step) {
   return moves ? move({&call}) : run_exchanged_sum(call);
 }
 
+// Returns the streams on which work of NCCL waits for other ranks.
+std::set<cuda::CUstream> DeviceCollectives::streams_of(const std::vector<Planned>& calls) {
+  std::set<cuda::CUstream> streams;
+  for (const Planned& one : calls) {
+    const NativeAlgorithm first = one.kept->plan.natives.front().by;
+    if (first == NativeAlgorithm::nccl || first == NativeAlgorithm::summed)
+      streams.insert(one.call->stream);
+  }
+  return streams;
+}
+
+// Runs act(), within a chain, and follows the streams. If this ends early, the streams are followed
+// nevertheless: what act() has put on them waits for other ranks, and would wait for ever after a
+// failure.
+Status DeviceCollectives::run_followed(const std::set<cuda::CUstream>& streams,
+                                       FunctionRef<Status()> act) {
+  Undo ended_early([&] {
+    for (const cuda::CUstream stream : streams) (void)follow(stream).ok();
+  });
+  FSCCL_TRY(act());
+  for (const cuda::CUstream stream : streams) FSCCL_TRY(follow(stream));
+  ended_early.keep();
+  return success();
+}
+
 // Runs what is left of the calls of one communicator. The chain has begun once another rank counts
 // on one of them.
 Status DeviceCollectives::run_others(const std::vector<Planned>& calls, Chain& chain) {
   const cuda::Current current(*device_);
   Calls exchanged;
-  std::set<cuda::CUstream> followed;
   for (const Planned& one : calls) {
-    const NativeAlgorithm first = one.kept->plan.natives.front().by;
-    if (first == NativeAlgorithm::exchanged) {
-      record(one, first);
-      exchanged.push_back(one.call);
-    }
-    if (first == NativeAlgorithm::nccl || first == NativeAlgorithm::summed)
-      followed.insert(one.call->stream);
+    if (one.kept->plan.natives.front().by != NativeAlgorithm::exchanged) continue;
+    record(one, NativeAlgorithm::exchanged);
+    exchanged.push_back(one.call);
   }
   if (!exchanged.empty()) {
-    FSCCL_TRY(move(exchanged));
     chain.begin();
+    FSCCL_TRY(move(exchanged));
   }
   for (const Planned& one : calls)
     for (const Step& step : one.kept->plan.steps) {
       FSCCL_TRY(run_step(one, step));
       chain.begin();
     }
-  for (const cuda::CUstream stream : followed) FSCCL_TRY(follow(stream));
   return success();
 }
 
 Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
   FSCCL_ASSIGN(const std::vector<Planned> planned, plan_calls(calls));
   const cuda::Current current(*device_);
+  const Calls together = calls_of_nccl(planned);
+  const std::set<cuda::CUstream> streams = streams_of(planned);
   Chain chain;
-  return chain.run(std::array{&comm_.engine()}, [&]() -> Status {
-    if (const Calls together = calls_of_nccl(planned); !together.empty()) {
-      FSCCL_TRY(move(together));
-      chain.begin();
-    }
-    return run_others(planned, chain);
+  return chain.run(std::array{&comm_.engine()}, [&] {
+    return run_followed(streams, [&]() -> Status {
+      if (!together.empty()) {
+        FSCCL_TRY(move(together));
+        chain.begin();
+      }
+      return run_others(planned, chain);
+    });
   });
 }
 
@@ -83,13 +107,16 @@ struct DeviceCollectives::GroupShare {
   std::vector<DeviceCall> calls;
   Status outcome;  // outcome so far
   std::vector<Planned> planned;
+  std::set<cuda::CUstream> streams;
   Chain chain;
 
   void run_others() {
     if (!outcome.ok()) return;
     try {
-      outcome = chain.run(std::array{&on->comm_.engine()},
-                          [this] { return on->run_others(planned, chain); });
+      const cuda::Current current(*on->device_);
+      outcome = chain.run(std::array{&on->comm_.engine()}, [this] {
+        return on->run_followed(streams, [this] { return on->run_others(planned, chain); });
+      });
     } catch (const std::bad_alloc&) {
       outcome = fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls");
     }
@@ -97,20 +124,21 @@ struct DeviceCollectives::GroupShare {
 };
 
 // Runs calls that wait for other ranks, each on a thread of its own, so that no communicator waits
-// for another.
+// for another. Calls for which there is no thread run here, one after the other: all ranks have
+// them in the same order, so no two ranks wait for each other.
 void DeviceCollectives::run_beside_each_other(const std::vector<GroupShare*>& waiting) {
   std::vector<std::jthread> threads;
-  for (size_t i = 1; i < waiting.size(); i++) {
-    try {
-      threads.emplace_back([&share = *waiting[i]] { share.run_others(); });
-    } catch (const std::system_error& error) {
-      waiting[i]->outcome = fail(
-          FSCCL_ERR_LIMIT,
-          "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)",
-          error.what());
-    }
+  const size_t end = waiting.size();
+  size_t without = 1;  // the first call without a thread, apart from call 0
+  try {
+    threads.reserve(end);
+    for (; without < end; without++)
+      threads.emplace_back([&share = *waiting[without]] { share.run_others(); });
+  } catch (const std::exception& error) {  // no memory, or no thread (ulimit -u)
+    FSCCL_LOG(kInfo, "a group of calls runs on one thread: {}", error.what());
   }
-  if (!waiting.empty()) waiting[0]->run_others();
+  if (end > 0) waiting[0]->run_others();
+  for (; without < end; without++) waiting[without]->run_others();
 }
 
 // Runs a group. The calls that NCCL takes are one group of NCCL, from this thread. Calls that wait
@@ -143,6 +171,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
       continue;
     }
     share.planned = planned.take();
+    share.streams = streams_of(share.planned);
     Calls calls = share.on->calls_of_nccl(share.planned);
     if (calls.empty()) continue;
     by_nccl.push_back(

@@ -1,6 +1,7 @@
 #include "comm/device/exchanged_sum.h"
 
 #include <algorithm>
+#include <array>
 
 #include "comm/device/drain.h"
 
@@ -73,7 +74,7 @@ Result<const cuda::ReduceTable*> ExchangedSum::table(fsccl_dtype_t dtype, uint64
 }
 
 Status ExchangedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t count,
-                              const Half& half) {
+                              const Half& half, Chain& chain) {
   DeviceCall pieces;
   pieces.op = OpCode::all_to_all;
   pieces.even = false;
@@ -90,6 +91,7 @@ Status ExchangedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t c
                                mine <= begin ? 0 : std::min(mine - begin, count)});
   }
   FSCCL_TRY(half.summed.make_wait(call.stream));  // the former content must have been summed
+  chain.begin();  // peers count on this exchange and on all that follow
   FSCCL_TRY(request_.exchange(pieces));
   return half.exchanged.record(call.stream);
 }
@@ -119,15 +121,18 @@ Status ExchangedSum::reduce_scatter(const DeviceCall& call, const cuda::ReduceEp
   const uint64_t piece = piece_bytes_ / call.element();
   uint64_t longest = 0;
   for (const CallPart& part : call.sends) longest = std::max(longest, part.count);
-  // The result is written on the other stream, after what the caller's stream was given so far.
-  size_t turn = 0;
-  for (uint64_t begin = 0; begin < longest; begin += piece, turn++) {
-    FSCCL_TRY(exchange(call, begin, piece, halves_[turn % 2]));
-    FSCCL_TRY(sum(call, begin, piece, halves_[turn % 2], epilogue));
-  }
-  for (size_t half = 0; half < std::min<size_t>(turn, 2); half++)
-    FSCCL_TRY(halves_[half].summed.make_wait(call.stream));
-  return success();
+  Chain chain;
+  return chain.run(std::array{&request_.engine}, [&]() -> Status {
+    // The result is written on the other stream, after what the caller's stream was given so far.
+    size_t turn = 0;
+    for (uint64_t begin = 0; begin < longest; begin += piece, turn++) {
+      FSCCL_TRY(exchange(call, begin, piece, halves_[turn % 2], chain));
+      FSCCL_TRY(sum(call, begin, piece, halves_[turn % 2], epilogue));
+    }
+    for (size_t half = 0; half < std::min<size_t>(turn, 2); half++)
+      FSCCL_TRY(halves_[half].summed.make_wait(call.stream));
+    return success();
+  });
 }
 
 }  // namespace fsccl

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/wait.h"
+#include "comm/chain.h"
 #include "comm/device/device_call.h"
 #include "kernels/cuda/device_kernels.h"
 
@@ -19,6 +20,7 @@ class ExchangedSum {
  public:
   struct Request {
     const cuda::Device& device;
+    Engine& engine;  // it fails if a sum ends early after its first exchange
     int ranks;
     // Returns an error if the wait for the stream on which it sums must end.
     BreakCheck broken;
@@ -42,7 +44,8 @@ class ExchangedSum {
       std::map<std::pair<fsccl_dtype_t, uint64_t>, std::shared_ptr<const cuda::ReduceTable>>;
   explicit ExchangedSum(Request request) : request_(std::move(request)) {}
   Result<const cuda::ReduceTable*> table(fsccl_dtype_t dtype, uint64_t count);
-  Status exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half);
+  Status exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
+                  Chain& chain);
   Status sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
              const cuda::ReduceEpilogue& epilogue);
 

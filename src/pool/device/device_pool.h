@@ -63,6 +63,10 @@ class DevicePool final : public Pool {
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device_ordinal() const override { return device_->ordinal(); }
 
+  // Returns an error if the pool cannot follow what is put on the stream, as with the stream of a
+  // thread, or too many streams. Slots are taken and given back on streams that were checked.
+  Status check_stream(cuda::CUstream stream) { return number_of(stream).take_status(); }
+
   // Takes a slot. All ranks make the same calls in the same order. `key` stands for a unit and a
   // role. With `stable` the slot has the same offset in every occurrence. Returns the offset in the
   // arena of slots. Work that is put on `stream` from now on follows the last use of these bytes.

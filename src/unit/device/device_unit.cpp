@@ -145,6 +145,8 @@ Status DeviceUnit::no_work() const {
 Status DeviceUnit::begin_call(void* given) {
   auto* const stream = static_cast<cuda::CUstream>(given);
   const cuda::Current current(pool_.device());
+  step_ = Step::none;
+  FSCCL_TRY(pool_.check_stream(stream));  // not amid an operation, on which other ranks count
   FSCCL_ASSIGN(const bool capturing, pool_.device().capturing(stream));
   if (!capturing) {
     stream_ = stream;

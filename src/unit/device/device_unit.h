@@ -41,6 +41,14 @@ class DeviceUnit final : public Unit {
   Status prepare_reduce(const ReduceRequest& request);
   // Fails the communicator if an operation that is over got codes that could not be decoded.
   void look() const { mover_->look(); }
+  Status begin_call(void* stream) override;
+  // How far the last operation came, if it has failed.
+  enum class Step : uint8_t {
+    none,     // nothing was done, on this rank
+    refused,  // the pool refused the slot on all ranks alike
+    begun,    // other ranks count on it
+  };
+  Step step() const { return step_; }
 
   // The sizes of the unit's slots, for a declared step. 0 bytes: there is no such slot.
   struct SlotInfo {
@@ -57,7 +65,6 @@ class DeviceUnit final : public Unit {
     bool held = false;
   };
   DeviceUnit(UnitSpec spec, DevicePool& pool) : Unit(std::move(spec)), pool_(pool) {}
-  Status begin_call(void* stream) override;
   // `wait` must be true here and below, because an event on the stream replaces the work of an
   // operation.
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
@@ -127,6 +134,7 @@ class DeviceUnit final : public Unit {
   // shards that are compared.
   std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
+  Step step_ = Step::none;
   cuda::CUstream stream_ = nullptr;  // the stream of the present call, or of the last one
   // For a kept slot: an event behind the last reshard, when the parameters had been read.
   std::optional<cuda::OwnedEvent> read_;

@@ -53,17 +53,18 @@ Status DeviceUnit::look_for_failure() const {
 // Sums over the replicas. The first phase cannot be taken back. So if the sum does not begin on
 // this rank, the replicate_comm fails. The shard_comm does not.
 Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm) {
-  ReplicaSum::Call call;
-  call.stream = reduce.stream;
-  call.slot = reduce.slot;
-  call.before = mover_->released(Track::Kind::gradients);
-  call.norm = norm;
-  call.divisor = scaling_.replicas_divisor();
-  call.hash = mix_in_order(agreed(OpCode::all_reduce, 0), static_cast<uint64_t>(call.divisor));
   Chain chain;
   chain.begin();
-  return chain.run(std::array{&spec_.replicate_comm->engine()},
-                   [&] { return replica_sum_->add(std::move(call)); });
+  return chain.run(std::array{&spec_.replicate_comm->engine()}, [&] {
+    ReplicaSum::Call call;
+    call.stream = reduce.stream;
+    call.slot = reduce.slot;
+    call.before = mover_->released(Track::Kind::gradients);
+    call.norm = norm;
+    call.divisor = scaling_.replicas_divisor();
+    call.hash = mix_in_order(agreed(OpCode::all_reduce, 0), static_cast<uint64_t>(call.divisor));
+    return replica_sum_->add(std::move(call));
+  });
 }
 
 Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, Submitted*) {

@@ -48,16 +48,20 @@ Status DeviceUnit::change_slots(FunctionRef<Status()> change) const {
 }
 
 // Begins a step of the mover, and takes the slot unless it is held. An error of the mover changes
-// nothing. The pool refuses a slot on all ranks alike, and fails its communicator by other errors.
+// nothing. The pool knows the stream (begin_call), so it refuses a slot on all ranks alike, and
+// fails its communicator by other errors.
 Status DeviceUnit::begin_step(Slot& slot) {
+  step_ = Step::none;
   FSCCL_TRY(mover_->begin(slot.kind, stream_));
-  if (slot.held) return success();
   Status refused;
-  Status changed = change_slots([&]() -> Status {
-    refused = take(slot);
-    return pool_.comm().engine().failed() ? refused.clone() : success();
-  });
-  FSCCL_TRY(std::move(changed));
+  if (!slot.held) {
+    Status changed = change_slots([&]() -> Status {
+      refused = take(slot);
+      return pool_.comm().engine().failed() ? refused.clone() : success();
+    });
+    FSCCL_TRY(std::move(changed));
+  }
+  step_ = refused.ok() ? Step::begun : Step::refused;
   return refused;
 }
 

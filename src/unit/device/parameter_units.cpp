@@ -6,6 +6,7 @@
 #include "comm/chain.h"
 #include "cuda/pointer.h"
 #include "fsccl/insight.h"
+#include "unit/codec_metrics.h"
 
 namespace fsccl {
 
@@ -54,16 +55,13 @@ Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
     shared.gathers = std::max(shared.gathers, with_others.gathers);
     shared.reductions = std::max(shared.reductions, with_others.reductions);
     report->gathers = report->coded = std::max(report->gathers, one.gathers);
-    report->plain_bytes += one.plain_bytes;
-    report->sent_bytes += one.sent_bytes;
+    const uint64_t coded = report->coded;
+    add_counts(report, one);
+    report->coded = coded;
     // A unit that is made meanwhile may have enlarged the shared bytes after the report.
     report->state_bytes += one.state_bytes - std::min(one.state_bytes, with_others.gathers);
     report->reduce_state_bytes +=
         one.reduce_state_bytes - std::min(one.reduce_state_bytes, with_others.reductions);
-    report->reductions += one.reductions;
-    report->reduce_plain_bytes += one.reduce_plain_bytes;
-    report->reduce_sent_bytes += one.reduce_sent_bytes;
-    report->blocks += one.blocks;
     report->bound = std::max(report->bound, one.bound);
   }
   report->state_bytes += shared.gathers;
@@ -77,23 +75,31 @@ Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
 Status ParameterUnits::begin_call(void* stream) {
   for (const std::unique_ptr<DeviceUnit>& unit : units_)
     if (unit) unit->look();
-  stream_ = stream;  // each unit checks it by itself
+  // All units have the same pool and check the same things of the stream. They check it again in
+  // their own calls.
+  for (const std::unique_ptr<DeviceUnit>& unit : units_)
+    if (unit) {
+      FSCCL_TRY(unit->begin_call(stream));
+      break;
+    }
+  stream_ = stream;
   return success();
 }
 
-// Runs operate() for each of the units. The caller has asked them for what this rank alone may
-// refuse, so the error of a unit that has not begun is that of a slot, which all ranks get. After
-// the first unit the other ranks wait for this one, so no memory for the next one fails the
-// communicator.
+// Runs operate() for each of the units. After the first unit the other ranks count on this one. So
+// an error fails the communicator, unless it is that of a slot that all ranks are refused.
 Status ParameterUnits::run_each(std::span<const size_t> units,
                                 FunctionRef<Status(size_t)> operate) const {
   Status refused;
   Chain chain;
   Status ran = chain.run(std::array{&engine()}, [&]() -> Status {
     for (const size_t i : units) {
-      refused = operate(i);
-      if (!refused.ok()) break;
-      chain.begin();
+      Status status = operate(i);
+      if (status.ok() || units_[i]->step() == DeviceUnit::Step::begun) chain.begin();
+      if (status.ok()) continue;
+      if (units_[i]->step() != DeviceUnit::Step::refused) return status;
+      refused = std::move(status);
+      break;
     }
     return success();
   });
@@ -200,16 +206,20 @@ Status ParameterUnits::sum_grads(const ReduceRequest& request, bool wait, fsccl_
   ReduceRequest one = request;
   const bool summed = request.result && wanted_.size() != 1;
   if (summed) one.result = &part;
-  for (const size_t i : wanted_) FSCCL_TRY(unit(i).prepare_reduce(request_of(i, one)));
+  for (const size_t i : wanted_)
+    if (Status ready = unit(i).prepare_reduce(request_of(i, one)); !ready.ok()) {
+      note_places();
+      return ready;
+    }
   Status reduced = run_each(wanted_, [&](size_t i) -> Status {
     FSCCL_TRY(sum_grad(i, one, wait, state, submitted));
     whole.norm_squared += part.norm_squared;
     whole.finite &= part.finite;
     return success();
   });
+  if (request.sharded_grads) note_places();  // also of units that moved before an error
   FSCCL_TRY(std::move(reduced));
   if (summed) *request.result = whole;
-  if (request.sharded_grads) note_places();
   reduced_once_ = true;
   if (!spec_.marks_changes) changed_ = true;
   *state = FSCCL_OK;
@@ -222,10 +232,11 @@ Status ParameterUnits::check_reduced(size_t index) {
 }
 
 Status ParameterUnits::move_shards(void* const* shards) {
-  for (size_t i = 0; i < count(); i++)
-    if (units_[i] && shards[i]) FSCCL_TRY(units_[i]->set_shards(shards + i));
+  Status moved;
+  for (size_t i = 0; i < count() && moved.ok(); i++)
+    if (units_[i] && shards[i]) moved = units_[i]->set_shards(shards + i);
   note_places();
-  return success();
+  return moved;
 }
 
 // Units by parameter have no replicas (api/unit.cpp).
