@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/immortal.h"
 #include "base/json_writer.h"
@@ -26,16 +27,16 @@ class Builder {
     std::get<JsonValue::Object>(open_.back()).push_back({key, {}});
     return true;
   }
-  // If several members have the same key, the last one counts.
   bool end_object() {
     auto& members = std::get<JsonValue::Object>(open_.back());
-    std::reverse(members.begin(), members.end());
-    std::stable_sort(members.begin(), members.end(),
-                     [](const auto& a, const auto& b) { return a.key < b.key; });
-    members.erase(std::unique(members.begin(), members.end(),
-                              [](const auto& a, const auto& b) { return a.key == b.key; }),
-                  members.end());
-    return close();
+    std::sort(members.begin(), members.end(),
+              [](const auto& a, const auto& b) { return a.key < b.key; });
+    const auto again =
+        std::adjacent_find(members.begin(), members.end(),
+                           [](const auto& a, const auto& b) { return a.key == b.key; });
+    if (again == members.end()) return close();
+    twice = again->key;
+    return false;
   }
   bool parse_error(size_t byte, const std::string&, const nlohmann::json::exception& error) {
     too_large = dynamic_cast<const nlohmann::json::out_of_range*>(&error) != nullptr;
@@ -45,6 +46,7 @@ class Builder {
 
   JsonValue whole;
   bool too_deep = false, too_large = false;
+  std::optional<std::string> twice;  // a key that an object has more than once
   size_t before_error = 0;
 
  private:
@@ -116,8 +118,14 @@ Result<JsonValue> parse_json_text(const std::string& text, const std::string& so
   if (builder.too_deep)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: nested deeper than {} levels", source,
                 JsonValue::kMostDepth);
+  if (builder.twice)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{}: an object has the key \"{}\" more than once: leave all but one out", source,
+                *builder.twice);
   if (builder.too_large)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: a number in it is too large", source);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: it is empty, but JSON was expected", source);
   const std::string_view before = std::string_view(text).substr(0, builder.before_error);
   const size_t line_begin = before.rfind('\n') + 1;  // 0 if there is none
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,

@@ -1,6 +1,7 @@
 // A value that was read from JSON. Its functions have the names of nlohmann::json's. That class
 // allocates memory in its destructor, which ends the process if memory is short. The destructor of
-// this class allocates none, and the parser refuses JSON that is nested deeper than kMostDepth.
+// this class allocates none. The parser refuses JSON that is nested deeper than kMostDepth, and
+// objects that have a key more than once.
 // Only json_value.cpp includes nlohmann/json.hpp, for its parser and for its spelling of texts and
 // numbers.
 //

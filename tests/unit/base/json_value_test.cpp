@@ -45,8 +45,8 @@ TEST(JsonValue, GivesNumbersOfEveryType) {
   EXPECT_FALSE(all[2].is_whole(-2, 3) || all[3].is_whole(-2, 3) || value_of("[]").is_whole(0, 9));
 }
 
-TEST(JsonValue, FindsMembersInTheOrderOfTheirKeysAndTheLastOfEach) {
-  const JsonValue json = value_of(R"({"b": 1, "a": {"x": 1}, "c": 3, "a": 4, "b": [5]})");
+TEST(JsonValue, FindsMembersInTheOrderOfTheirKeys) {
+  const JsonValue json = value_of(R"({"b": [5], "c": 3, "a": 4})");
   EXPECT_EQ(json.dump(), R"({"a":4,"b":[5],"c":3})");
   EXPECT_TRUE(json.contains("a") && json.contains("c"));
   EXPECT_FALSE(json.contains("") || json.contains("d") || json["a"].contains("x"));
@@ -70,11 +70,14 @@ TEST(JsonValue, IsWrittenAsItWasRead) {
 }
 
 TEST(JsonValue, ErrorsNameThePlace) {
-  EXPECT_EQ(problem(""), "a test: not JSON at line 1, column 1");
+  EXPECT_EQ(problem(" \n"), "a test: it is empty, but JSON was expected");
+  EXPECT_EQ(problem("<a>"), "a test: not JSON at line 1, column 1");
   EXPECT_EQ(problem("{\"a\":\n 1,}"), "a test: not JSON at line 2, column 4");
   EXPECT_EQ(problem("[1] 2"), "a test: not JSON at line 1, column 5");
   EXPECT_EQ(problem("[\"\xFF\"]"), "a test: not JSON at line 1, column 3");
   EXPECT_EQ(problem("[1e400]"), "a test: a number in it is too large");
+  EXPECT_EQ(problem(R"([{"a": 1}, {"b": {"x": 1, "a": 1, "x": 2}, "a": 1}])"),
+            "a test: an object has the key \"x\" more than once: leave all but one out");
 }
 
 TEST(JsonValue, IsNotNestedTooDeeply) {

@@ -87,7 +87,7 @@ TEST(TuningFile, ErrorsNameThePlace) {
     return text.replace(text.find(from), from.size(), to);
   };
   const std::pair<std::string, const char*> kCases[] = {
-      {"", "file: not JSON"},
+      {"", "file: it is empty"},
       {"{\n \"costs\": [,]}", "file: not JSON at line 2, column 12"},
       {"{\"costs\": [1e999]}", "file: a number in it is too large"},
       {"[]", "the document must be an object"},
