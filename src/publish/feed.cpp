@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/socket.h"
+#include "base/undo.h"
 
 namespace fsccl::publish {
 
@@ -43,13 +44,16 @@ void Feed::start(History& history) {
   if (!want_) return;
   const History::Answer answer = history.answer(*want_, sending_);
   if (answer == History::Answer::later) return;
-  want_.reset();
-  if (answer == History::Answer::gone) {
+  // The subscriber's request stays until its answer is queued: without memory for the answer, the
+  // next call begins it anew.
+  Undo again([&] { history.stop(sending_); });
+  if (answer == History::Answer::gone)
     channel_->queue(FrameType::kGone, encode_version(history.version()));
-    return;
-  }
-  if (sending_.head().base == 0) whole_copies_++;
-  channel_->queue(FrameType::kVersion, encode(sending_.head()));
+  else
+    channel_->queue(FrameType::kVersion, encode(sending_.head()));
+  again.keep();
+  whole_copies_ += answer != History::Answer::gone && sending_.head().base == 0 ? 1 : 0;
+  want_.reset();
 }
 
 Result<bool> Feed::write(History& history, int64_t now_ns) {

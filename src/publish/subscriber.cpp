@@ -220,14 +220,19 @@ void Subscriber::wait_for_bytes() {
   (void)wait_readable(fds, Deadline::at(now_ns() + (all ? kLookNs : kRetryNs / 4))).ok();
 }
 
+// A publisher without news says so every second.
+bool Subscriber::silent_for_long(const Peer& peer) const {
+  return now_ns() - peer.link.heard_ns() >
+         std::max<int64_t>(timeout_ms_, kLeastSilenceMs) * 1'000'000;
+}
+
 Status Subscriber::read(Peer& peer) {
   Status status = peer.link.read(now_ns());
   if (!status.ok()) return lost(peer, std::move(status));
-  const int64_t silent_ns = now_ns() - peer.link.heard_ns();
-  // A publisher without news says so every second.
-  if (silent_ns <= std::max<int64_t>(timeout_ms_, kLeastSilenceMs) * 1'000'000) return success();
-  return failed(peer, FSCCL_ERR_TIMEOUT,
-                fmt::format("has been silent for {} ms", silent_ns / 1'000'000));
+  if (!silent_for_long(peer)) return success();
+  return failed(
+      peer, FSCCL_ERR_TIMEOUT,
+      fmt::format("has been silent for {} ms", (now_ns() - peer.link.heard_ns()) / 1'000'000));
 }
 
 // Gives up a connection that has failed. The rank may have died, or have given up what it was
@@ -252,7 +257,7 @@ Status Subscriber::reconnect(Peer& peer) {
     return success();
   }
   const fsccl_status_t code = channel.status().code();
-  const bool silent = now_ns() - peer.link.heard_ns() > timeout_ms_ * 1'000'000;
+  const bool silent = silent_for_long(peer);
   // The publisher may not know yet that this subscriber's old connection is gone, which counts.
   const bool full = code == FSCCL_ERR_LIMIT && !silent;
   if (code != FSCCL_ERR_LINK && code != FSCCL_ERR_TIMEOUT && !full) return channel.take_status();

@@ -68,6 +68,7 @@ class Subscriber {
   void run();
   Status round();
   void wait_for_bytes();
+  bool silent_for_long(const Peer& peer) const;
   Status read(Peer& peer);
   Status lost(Peer& peer, Status why);
   Status reconnect(Peer& peer);

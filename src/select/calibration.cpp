@@ -36,6 +36,7 @@ constexpr uint32_t kPastSamples = 2;
 constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 6 +
                             kPastSamples * (kPastBuffers + 1) + 2;
 constexpr uint64_t kKnown = 1;  // the signal of a rank that knows the costs already
+constexpr uint64_t kCould = 1;  // the signal of a rank that could read
 // If an exchange takes longer than this, one of the two ranks shares its core with another process
 // at present, and the defaults are used.
 constexpr double kSlowExchange = 3000;
@@ -51,13 +52,14 @@ struct Findings {
   uint16_t copy = 0;
   uint8_t unit = 0;  // 0: there are no results
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
-  uint8_t read_past_caches : 3 = 0;  // in steps above Costs::kLeastPastCaches
+  // In steps from Costs::kLeastPastCaches on, which is 1. 0: it was not measured.
+  uint8_t read_past_caches : 3 = 0;
 };
-constexpr double kPastCachesStep = (Costs::kMostPastCaches - Costs::kLeastPastCaches) / 7;
+constexpr double kPastCachesStep = (Costs::kMostPastCaches - Costs::kLeastPastCaches) / 6;
 uint8_t pack_past_caches(double ratio) {
   const double above =
       std::clamp(ratio, Costs::kLeastPastCaches, Costs::kMostPastCaches) - Costs::kLeastPastCaches;
-  return static_cast<uint8_t>(std::lround(above / kPastCachesStep));
+  return static_cast<uint8_t>(1 + std::lround(above / kPastCachesStep));
 }
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
@@ -74,7 +76,9 @@ Costs unpack(const Findings& found, const Costs& fallback) {
   unpack(&costs.slot_cached, found.cached);
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
-  costs.read_past_caches = Costs::kLeastPastCaches + kPastCachesStep * found.read_past_caches;
+  if (found.read_past_caches)
+    costs.read_past_caches =
+        Costs::kLeastPastCaches + kPastCachesStep * (found.read_past_caches - 1);
   if (found.mirrored) costs.message = std::min(ns(found.read[0]), costs.exchange / 2);
   costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
   if (found.side_by_side < kSideBySide.size()) costs.side_by_side = SideBySide{found.side_by_side};
@@ -252,13 +256,14 @@ class Probe {
     ring_at_ += bytes;
   }
   // Reads the other rank's memory. Both ranks read at once, and the second exchange keeps their
-  // memory until both have read.
+  // memory until both have read. Returns whether both could. Ranks that go on measuring got the
+  // same answer, so they exchange equally often.
   template <class Read>
   bool reads(const Read& read) {
     const std::optional<uint64_t> address = both_.exchange(reinterpret_cast<uint64_t>(in_.data()));
     const bool could = address && read(*address);
-    both_.exchange();
-    return could;
+    const std::optional<uint64_t> theirs = both_.exchange(could ? kCould : 0);
+    return could && theirs.value_or(kCould) == kCould;
   }
   // Returns whether the system lets both ranks read each other's memory. This is found out before
   // anything is measured, so it is known even if the measurement is cut short.
@@ -342,7 +347,9 @@ Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool s
     return known || peer_knows ? Probe(both).kept(known ? *known : fallback) : Probe(both).run();
   });
   const Costs costs = unpack(found, fallback);
-  if (startup.rank == other && kept && !share_cores && found.unit && !found.kept) kept->add(costs);
+  // Costs of which a part was cut short are not kept: a later start would take it for measured.
+  const bool whole = found.unit && (found.mirrored || !found.can_read || found.read_past_caches);
+  if (startup.rank == other && kept && !share_cores && whole && !found.kept) kept->add(costs);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
             "{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, "

@@ -4,10 +4,11 @@
 //   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ...
 //   | pair 0 to 0 | pair 0 to 1 | ...
 //
-// A pair is two blocks and the slots of its sender. The pages of pairs, and those of a rank's
-// slots, are reserved when they are first needed, because many communicators use nothing but
-// signals. Only the two ranks of a pair map it, and only when they need it. So the memory that a
-// process maps grows with the number of ranks, and not with the number of pairs.
+// A pair is two blocks and the slots of its sender. The pages of pairs, and those of slots, are
+// reserved when they are first needed, because many communicators use nothing but signals. The
+// rank that needs slots first may reserve those of its peers, too (Channel::reserve()). Only the
+// two ranks of a pair map it, and only when they need it. So the memory that a process maps grows
+// with the number of ranks, and not with the number of pairs.
 //
 // A rank writes only to its own block. There are two exceptions: a sleeper counts itself in
 // `sleepers` of another rank, and the first rank that fails writes the board in the header. A peer
