@@ -18,6 +18,8 @@ WIDTH, HEADS, FFN, VOCABULARY, LAYERS = 64, 4, 256, 1000, 3
 
 
 class Layer(nn.Module):
+    attention = 'own'
+
     def __init__(self):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
@@ -29,8 +31,17 @@ class Layer(nn.Module):
         batch, length, _ = x.shape
         parts = self.qkv(self.norm1(x)).view(batch, length, 3, HEADS, -1)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        scores = (q @ k.transpose(-1, -2)).softmax(-1)
-        x = x + self.out_proj((scores @ v).transpose(1, 2).reshape(batch, length, WIDTH))
+        if self.attention == 'own':
+            heads = (q @ k.transpose(-1, -2)).softmax(-1) @ v
+        elif self.attention == 'masked':
+            mask = torch.ones((length, length), dtype=torch.bool, device=x.device).tril()
+            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        elif self.attention == 'grouped':
+            k, v = k[:, :2], v[:, :2]
+            heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:
+            heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out_proj(heads.transpose(1, 2).reshape(batch, length, WIDTH))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
@@ -72,9 +83,11 @@ def test_units_and_operations():
     assert said * 2 * 96 == pytest.approx(counter.get_total_flops())
 
 
-def test_activations_against_the_tracker_of_torch():
+@pytest.mark.parametrize('attention', ['own', 'fused'])
+def test_activations_against_the_tracker_of_torch(attention, monkeypatch):
     """The bytes held after the forward pass are those that torch's dispatch mode counts, within 5
     %."""
+    monkeypatch.setattr(Layer, 'attention', attention)
     batch, length = 4, 64
     network, tracker = Network(), MemTracker()
     tracker.track_external(network)
@@ -87,6 +100,21 @@ def test_activations_against_the_tracker_of_torch():
     model = fsccl_torch.export_model(on_meta(), sequence=length, batch=batch)
     said = sum(unit['activation_bytes'] for unit in model['units']) * batch * length
     assert output.requires_grad and said == pytest.approx(counted, rel=0.05), (said, held)
+
+
+@pytest.mark.parametrize('attention', ['fused', 'masked', 'grouped'])
+def test_fused_attention_saves_no_scores(attention, monkeypatch):
+    monkeypatch.setattr(Layer, 'attention', attention)
+    short, long = (fsccl_torch.export_model(on_meta(), sequence=n) for n in (128, 1024))
+    assert short['sequence'] == 128 and long['sequence'] == 1024
+    for of_short, of_long in zip(short['units'], long['units']):
+        growth = of_long['activation_bytes'] / of_short['activation_bytes']
+        # A mask is saved once, by the first layer: 2 or 4 bytes for each pair of tokens.
+        assert growth == pytest.approx(1, abs=0.02) or attention == 'masked', of_long['name']
+        assert of_long['forward_flops'] == pytest.approx(of_short['forward_flops'])
+    last = long['units'][-1]
+    assert last['forward_flops_per_context'] == pytest.approx(4 * WIDTH)
+    assert last['activation_bytes'] < 64 * WIDTH * 4
 
 
 def test_checkpoint_is_the_input():
@@ -103,15 +131,33 @@ def test_own_units_names_and_file(tmp_path):
     assert [unit['name'] for unit in model['units']] == ['root', *units]
 
 
-def test_the_library_forecasts_it():
+def test_frozen_parameters_are_marked():
+    module = on_meta()
+    frozen = [name for name, _ in module.named_parameters()][1]
+    module.get_parameter(frozen).requires_grad_(False)
+    params = [
+        param for unit in fsccl_torch.export_model(module)['units'] for param in unit['params']
+    ]
+    marked = [param for param in params if param[2:]]
+    assert len(marked) == 1 and frozen.endswith(marked[0][0]) and marked[0][2] == 'frozen'
+    assert forecast_of(module)['model']['trained_parameters'] < sum(
+        parameter.numel() for parameter in module.parameters()
+    )
+
+
+def forecast_of(module):
     library = ctypes.CDLL(os.environ['FSCCL_TORCH_LIBRARY'])
     answers = []
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
     take = kind(lambda _, text, size: answers.append(text))
     machine = {'name': 'hosts', 'ranks_per_host': 4, 'tflops': {'bf16': 1}}
-    given = {'model': fsccl_torch.export_model(on_meta()), 'machine': machine, 'ranks': 8}
+    given = {'model': fsccl_torch.export_model(module), 'machine': machine, 'ranks': 8}
     assert library.fsccl_forecast(json.dumps(given).encode(), take, None) == 0
-    answer = json.loads(answers[0])
+    return json.loads(answers[0])
+
+
+def test_the_library_forecasts_it():
+    answer = forecast_of(on_meta())
     assert answer['step']['step_s'] > 0 and not answer['model']['estimated']
 
 
@@ -120,5 +166,11 @@ def test_what_is_wrong_is_said():
         fsccl_torch.export_model(Network())
     with pytest.raises(ValueError, match="no submodule 'blocks.0'"):
         fsccl_torch.export_model(on_meta(), units=['blocks.0'])
+    with pytest.raises(ValueError, match="'layers.0' is inside another unit"):
+        fsccl_torch.export_model(on_meta(), units=['layers', 'layers.0'])
+    with pytest.raises(ValueError, match='give a list of names'):
+        fsccl_torch.export_model(on_meta(), units='layers.0')
+    with pytest.raises(OSError):
+        fsccl_torch.export_model(on_meta(), path='/nowhere/model.json')
     with pytest.raises(ValueError, match='2 or more tokens'):
         fsccl_torch.export_model(on_meta(), sequence=1)

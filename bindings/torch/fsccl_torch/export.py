@@ -11,7 +11,39 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
+
+
+def _attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """Is scaled_dot_product_attention() by the kernel that a GPU would take: flash attention, or
+    memory-efficient attention if there is a mask."""
+    if attn_mask is None and query.shape[-1] == value.shape[-1]:
+        return torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
+        attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Takes fused kernels for attention. On the meta device torch itself would take its reference,
+    which saves a score for each pair of tokens."""
+
+    def __torch_function__(self, function, _, args=(), kwargs=None):
+        fused = function is F.scaled_dot_product_attention and args[0].dim() == 4
+        return (_attention if fused else function)(*args, **(kwargs or {}))
 
 
 def _default_units(module):
@@ -82,7 +114,10 @@ class _Activations:
             hooks.append(unit.register_forward_pre_hook(self._enter(name), with_kwargs=True))
             hooks.append(unit.register_forward_hook(self._leave))
         try:
-            with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+            with (
+                _FusedAttention(),
+                torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor),
+            ):
                 yield self
         finally:
             for hook in hooks:
@@ -97,7 +132,7 @@ class _Activations:
 def _flops(module, units, args):
     """Returns the operations of a forward pass: those of each unit, and under '' those outside of
     units."""
-    with FlopCounterMode(display=False) as counter:
+    with _FusedAttention(), FlopCounterMode(display=False) as counter:
         module(*args)
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
     kind = type(module).__name__
@@ -116,8 +151,9 @@ def export_model(
               it computes; it is run forward three times
     inputs    a function of (batch, sequence) that returns the arguments of forward() on the meta
               device; the default returns token ids
-    sequence  the length in tokens. Activations are those of this length. Operations are counted at
-              this length and at half of it, to find those that grow with the length
+    sequence  the length in tokens: give that of the training. Activations are those of this length.
+              Operations are counted at this length and at half of it, to find those that grow with
+              the length
     batch     the number of sequences of a run
     units     names of the submodules that FSDP gathers, each as a unit of its own; the default is
               the elements of module lists. Parameters outside of these are the root's
@@ -127,8 +163,11 @@ def export_model(
     "forward_flops", "forward_flops_per_context" (to be multiplied by the length),
     "activation_bytes" (what autograd saves; for the root also what the module returns) and
     "checkpoint_bytes" (what enters the unit, which is all that stays of it with checkpointing).
-    Shared parameters belong to the first unit that has them. Raises ValueError if the module is not
-    on the meta device, or if a name is not one of a submodule.
+    Parameters that need no gradient are marked as frozen.
+    Shared parameters belong to the first unit that has them. scaled_dot_product_attention() counts
+    as the fused kernel that a GPU takes, which saves no scores of pairs of tokens. Raises ValueError
+    if the module is not on the meta device, if a name is not one of a submodule, or if a unit is
+    inside another one, and OSError if the file cannot be written.
     """
     for key, value in module.named_parameters():
         if not value.is_meta:
@@ -138,6 +177,8 @@ def export_model(
             )
     if sequence < 2:
         raise ValueError(f'export_model: sequence is {sequence}: give 2 or more tokens')
+    if isinstance(units, str):
+        raise ValueError(f'export_model: units is {units!r}: give a list of names')
     names = list(units) if units is not None else _default_units(module)
     known = dict(module.named_modules())
     missing = [unit for unit in names if unit not in known]
@@ -146,6 +187,14 @@ def export_model(
             f'export_model: the module has no submodule {missing[0]!r}: give names as '
             'named_modules() has them'
         )
+    inner = [name for name in names if any(name.startswith(unit + '.') for unit in names)]
+    if inner:
+        raise ValueError(
+            f'export_model: unit {inner[0]!r} is inside another unit: leave one of the two out'
+        )
+    if path is not None:
+        with open(path, 'a', encoding='utf-8'):  # finds out now whether it can be written
+            pass
     short = sequence // 2
     long_flops, short_flops = (
         _flops(module, names, inputs(batch, length)) for length in (sequence, short)
@@ -153,7 +202,11 @@ def export_model(
     activations = _Activations(module, names)
     with activations.counted():
         activations.put_out(module(*inputs(batch, sequence)))
-    model = {'name': name or type(module).__name__, 'units': _units(module, names)}
+    model = {
+        'name': name or type(module).__name__,
+        'sequence': sequence,
+        'units': _units(module, names),
+    }
     for unit in model['units']:
         key = '' if unit['name'] == 'root' else unit['name']
         most, least = long_flops[key] / (batch * sequence), short_flops[key] / (batch * short)
@@ -177,5 +230,6 @@ def _units(module, names):
     for key, value in module.named_parameters():
         owner = next((name for name in names if key.startswith(name + '.')), 'root')
         short = key if owner == 'root' else key[len(owner) + 1 :]
-        params[owner].append([short, list(value.shape)])
+        frozen = [] if value.requires_grad else ['frozen']
+        params[owner].append([short, list(value.shape), *frozen])
     return [{'name': name, 'params': found} for name, found in params.items() if found]
