@@ -42,7 +42,8 @@ std::string streams_chart(const Json& answer) {
     area.high = 1;
     area.color = kind;
     area.label = unit;
-    area.words = fmt::format("{} {}: {:.3f} ms", what, unit, area.end - area.begin);
+    area.words = fmt::format("{}{}{}: {:.3f} ms", what, unit.empty() ? "" : " ", unit,
+                             area.end - area.begin);
     chart.x_end = std::max(chart.x_end, area.end);
     chart.areas.push_back(std::move(area));
   }
@@ -50,8 +51,10 @@ std::string streams_chart(const Json& answer) {
 }
 
 std::string memory_chart(const Json& answer) {
-  Line all{"all", {}, 0, false, false, true}, slots{"slots", {}, 1, false, false, true};
+  Line all{"all in use", {}, 0, false, false, true}, slots{"slots", {}, 1, false, false, true};
   Line activations{"activations", {}, 2, false, false, true}, limit{"limit", {}, 7, true};
+  // Slots stay reserved where the plan has places for others, so a rank needs more than is in use.
+  Line needed{"needed, with all slots of the plan", {}, 3, true};
   const double most = number_at(answer["memory"], "limit_bytes");
   for (const Json& point : answer["timeline"]["memory"]) {
     const double at = number_at(point, "at_ms"), of_slots = number_at(point, "slots_bytes"),
@@ -59,15 +62,16 @@ std::string memory_chart(const Json& answer) {
     slots.points.emplace_back(at, of_slots);
     activations.points.emplace_back(at, held);
     all.points.emplace_back(at, number_at(point, "still_bytes") + of_slots + held);
+    needed.points.emplace_back(at, number_at(answer["memory"], "total_bytes"));
     if (most > 0) limit.points.emplace_back(at, most);
   }
-  return draw(
-      LineChart{"Memory of a rank",
-                "ms of the micro-batch",
-                "bytes",
-                Axis::kLinear,
-                Axis::kBytes,
-                {std::move(limit), std::move(all), std::move(activations), std::move(slots)}});
+  return draw(LineChart{"Memory of a rank",
+                        "ms of the micro-batch",
+                        "bytes",
+                        Axis::kLinear,
+                        Axis::kBytes,
+                        {std::move(limit), std::move(needed), std::move(all),
+                         std::move(activations), std::move(slots)}});
 }
 
 std::string scaling_chart(const Json& answer) {
@@ -137,13 +141,33 @@ std::string startup_table(const Json& answer) {
 std::string step_table(const Json& answer) {
   Table table{{"the step", "value"}, {}};
   for (const auto& [key, name] :
-       {std::pair("step_s", "step, s"), std::pair("low_s", "from, s"), std::pair("high_s", "to, s"),
-        std::pair("compute_s", "computation, s"), std::pair("communication_s", "communication, s"),
+       {std::pair("step_s", "step, s"), std::pair("low_s", "step at least, s"),
+        std::pair("high_s", "step at most, s"), std::pair("compute_s", "computation, s"),
+        std::pair("communication_s", "communication, s"),
         std::pair("exposed_s", "of it exposed, s"), std::pair("hidden_s", "of it hidden, s"),
         std::pair("optimizer_s", "optimizer, s"), std::pair("tokens_per_s", "tokens/s"),
         std::pair("tokens_per_s_per_rank", "tokens/s of a rank"),
-        std::pair("efficiency", "computation, part of the peak"), std::pair("mfu", "MFU")})
+        std::pair("efficiency", "computation, part of the peak"),
+        std::pair("mfu", "MFU, part of the peak")})
     table.rows.push_back({name, text_of(answer["step"][key])});
+  for (const auto& [link, bytes] : answer["step"]["bytes_per_rank"].items())
+    table.rows.push_back(
+        {"over " + link + ", a rank", format_bytes(static_cast<uint64_t>(bytes.get<double>()))});
+  return draw(table);
+}
+
+std::string setup_table(const Json& answer) {
+  Table table{{"the setup", "value"}, {}};
+  for (const auto& [key, name] :
+       {std::pair("layout", "layout of the shards"), std::pair("prefetch", "prefetch, units"),
+        std::pair("checkpoint", "checkpointing"), std::pair("by_parameter", "slots by parameter"),
+        std::pair("keep_bytes", "kept, bytes"), std::pair("wire", "type of gathers"),
+        std::pair("reduce", "type of reductions"), std::pair("compute", "type of computation"),
+        std::pair("shard_type", "type of shards"),
+        std::pair("gradient_type", "type of their gradients"), std::pair("optimizer", "optimizer"),
+        std::pair("optimizer_bytes", "its states, bytes an element"),
+        std::pair("codec_ratio", "codec, times fewer bytes")})
+    table.rows.push_back({name, text_of(answer["setup"][key])});
   return draw(table);
 }
 
@@ -166,21 +190,27 @@ std::string forecast_page(const Json& answer) {
   for (const Json& one : answer["not_known"])
     unknown += fmt::format("{} {}", unknown.empty() ? "" : ";", one.get<std::string>());
   const Json& setup = answer["setup"];
-  const std::string subtitle = fmt::format(
-      "{} ranks of {}, shards over {} ranks, {} x {} tokens a rank. The step takes {} to {} s by "
-      "this forecast ({}). "
-      "The figures leave out:{}.",
+  std::string subtitle = fmt::format(
+      "{} ranks of {}, shards over {} ranks, {} x {} x {} tokens a rank (micro-batches, sequences, "
+      "tokens of a sequence); {}. The step takes {} to {} s by this forecast ({}). "
+      "Not known:{}.",
       setup["ranks"].get<int>(), answer["machine"]["name"].get<std::string>(),
-      setup["shard_over"].get<int>(), setup["batch"].get<int>(), setup["sequence"].get<int>(),
+      setup["shard_over"].get<int>(), setup["accumulate"].get<int>(), setup["batch"].get<int>(),
+      setup["sequence"].get<int>(), machine_text(answer),
       fmt::format("{:.4g}", number_at(answer["step"], "low_s")),
       fmt::format("{:.4g}", number_at(answer["step"], "high_s")),
       answer["interval"]["from"].get<std::string>(), unknown);
+  if (answer.contains("advice"))
+    subtitle += " To make it fit: " + answer["advice"].get<std::string>() + ".";
   return fsccl::perf::make_page(
       "fsccl-info forecast: " + answer["model"]["name"].get<std::string>(), subtitle,
       {streams_chart(answer), memory_chart(answer), scaling_chart(answer)},
-      {memory_table(answer), step_table(answer), units_table(answer),
+      {memory_table(answer), step_table(answer), setup_table(answer), units_table(answer),
        list_table(answer, "search",
-                  {{"shard_over", "shards over ranks"},
+                  {{"now", "now"},
+                   {"accumulate", "micro-batches"},
+                   {"batch", "sequences of each"},
+                   {"shard_over", "shards over ranks"},
                    {"keep_bytes", "kept"},
                    {"prefetch", "prefetch, units"},
                    {"by_parameter", "by parameter"},

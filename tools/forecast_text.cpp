@@ -24,28 +24,41 @@ std::string codec_of(const Json& setup) {
                      rate > 0 ? fmt::format(" and codes {:.3g} GB/s", rate) : "");
 }
 
+std::string trained_of(const Json& model) {
+  if (model["trained_parameters"] == model["parameters"]) return "";
+  return fmt::format(", {:.4g} billion of them trained,",
+                     number_at(model, "trained_parameters") / 1e9);
+}
+
+std::string count_of(const Json& number, const char* what) {
+  const int count = number.get<int>();
+  const bool hisses = std::string_view(what).ends_with("ch");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : hisses ? "es" : "s");
+}
+
 std::string head(const Json& answer) {
   const Json &model = answer["model"], &machine = answer["machine"], &setup = answer["setup"];
   return fmt::format(
-      "{}: {:.4g} billion parameters in {} units, {:.4g} GFLOP a token{}\n"
-      "on {} ranks of {} ({} hosts of {}), shards over {}, {} x {} tokens x {} a rank, {} layout, "
+      "{}: {:.4g} billion parameters{} in {} units, {:.4g} GFLOP a token{}\n"
+      "on {} of {} ({} of {}), shards over {}; a rank has {} of {} of {} tokens; {} layout, "
       "prefetch {}, checkpointing {}\n"
+      "{}\n"
       "{} gathered, {} reduced, {} computed; shards {}, their gradients {}; {} with {} bytes of "
       "state "
       "an element; {} kept, slots by {}; {}\n\n",
-      model["name"].get<std::string>(), number_at(model, "parameters") / 1e9,
+      model["name"].get<std::string>(), number_at(model, "parameters") / 1e9, trained_of(model),
       model["units"].get<int>(), number_at(model, "flops_per_token") / 1e9,
-      model["estimated"].get<bool>() ? " (estimated)" : "", setup["ranks"].get<int>(),
-      machine["name"].get<std::string>(), machine["hosts"].get<int>(),
+      model["estimated"].get<bool>() ? " (estimated)" : "", count_of(setup["ranks"], "rank"),
+      machine["name"].get<std::string>(), count_of(machine["hosts"], "host"),
       machine["ranks_per_host"].get<int>(), setup["shard_over"].get<int>(),
-      setup["batch"].get<int>(), setup["sequence"].get<int>(), setup["accumulate"].get<int>(),
-      setup["layout"].get<std::string>(), setup["prefetch"].get<int>(),
-      setup["checkpoint"].get<std::string>(), setup["wire"].get<std::string>(),
-      setup["reduce"].get<std::string>(), setup["compute"].get<std::string>(),
-      setup["shard_type"].get<std::string>(), setup["gradient_type"].get<std::string>(),
-      setup["optimizer"].get<std::string>(), number_at(setup, "optimizer_bytes"),
-      bytes_of(setup, "keep_bytes"), setup["by_parameter"].get<bool>() ? "parameter" : "unit",
-      codec_of(setup));
+      count_of(setup["accumulate"], "micro-batch"), count_of(setup["batch"], "sequence"),
+      setup["sequence"].get<int>(), setup["layout"].get<std::string>(),
+      setup["prefetch"].get<int>(), setup["checkpoint"].get<std::string>(), machine_text(answer),
+      setup["wire"].get<std::string>(), setup["reduce"].get<std::string>(),
+      setup["compute"].get<std::string>(), setup["shard_type"].get<std::string>(),
+      setup["gradient_type"].get<std::string>(), setup["optimizer"].get<std::string>(),
+      number_at(setup, "optimizer_bytes"), bytes_of(setup, "keep_bytes"),
+      setup["by_parameter"].get<bool>() ? "parameter" : "unit", codec_of(setup));
 }
 
 std::string memory_text(const Json& answer) {
@@ -98,34 +111,40 @@ std::string units_text(const Json& answer) {
       hidden += number_at(units[end], "hidden_ms");
       compute += number_at(units[end], "compute_ms");
     }
+    std::string name = units[u]["name"].get<std::string>();
+    if (end > u + 1) name += " .. " + units[end - 1]["name"].get<std::string>();
     text += fmt::format("{:<28} {:>6} {:>14} {:>10.4g} {:>10.4g} {:>11.4g} {:>11.4g} {:>10.4g}\n",
-                        units[u]["name"].get<std::string>(), end - u,
-                        units[u]["parameters"].get<uint64_t>(), number_at(units[u], "gather_ms"),
-                        number_at(units[u], "reduce_ms"), compute, exposed, hidden);
+                        name, end - u, units[u]["parameters"].get<uint64_t>(),
+                        number_at(units[u], "gather_ms"), number_at(units[u], "reduce_ms"), compute,
+                        exposed, hidden);
     u = end;
   }
   text += fmt::format(
-      "gather and reduce: of one unit, by {} and {}; compute, exposed and hidden: of all of the "
-      "line "
-      "in a step\n\n",
+      "gather and reduce: one unit once, by {} and {}; compute, exposed and hidden: all units of "
+      "the "
+      "line in a step\n\n",
       units.back()["gather"].get<std::string>(), units.back()["reduce"].get<std::string>());
   return text;
 }
 
 std::string search_text(const Json& answer) {
   if (!answer.contains("search")) return {};
-  std::string text =
-      fmt::format("{:>10} {:>14} {:>8} {:>12} {:>10} {:>7} {:>10} {:>10} {:>14} {:>5}\n",
-                  "over ranks", "keep bytes", "prefetch", "by parameter", "checkpoint", "codec x",
-                  "step s", "exposed s", "memory bytes", "fits");
+  std::string text = fmt::format(
+      "{:>5} {:>9} {:>10} {:>14} {:>8} {:>12} {:>10} {:>11} {:>10} {:>10} {:>14} {:>5}\n", "place",
+      "batch", "over ranks", "keep", "prefetch", "by parameter", "checkpoint", "codec ratio",
+      "step s", "exposed s", "memory a rank", "fits");
   for (const Json& row : answer["search"])
     text += fmt::format(
-        "{:>10} {:>14} {:>8} {:>12} {:>10} {:>7.3g} {:>10.4g} {:>10.4g} {:>14} {:>5}\n",
+        "{:>5} {:>9} {:>10} {:>14} {:>8} {:>12} {:>10} {:>11.3g} {:>10.4g} {:>10.4g} {:>14} "
+        "{:>5}{}\n",
+        row["place"].get<int>(),
+        fmt::format("{} x {}", row["accumulate"].get<int>(), row["batch"].get<int>()),
         row["shard_over"].get<int>(), bytes_of(row, "keep_bytes"), row["prefetch"].get<int>(),
         row["by_parameter"].get<bool>() ? "yes" : "no", row["checkpoint"].get<std::string>(),
         number_at(row, "codec_ratio"), number_at(row, "step_s"), number_at(row, "exposed_s"),
-        bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no");
-  return text + "\n";
+        bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no",
+        row["now"].get<bool>() ? "  now" : "");
+  return text + "batch: micro-batches x sequences of each\n\n";
 }
 
 std::string what_if_text(const Json& answer) {
@@ -139,12 +158,13 @@ std::string what_if_text(const Json& answer) {
 
 std::string scaling_text(const Json& answer) {
   if (!answer.contains("scaling")) return {};
-  std::string text = fmt::format("{:>8} {:>10} {:>10} {:>20} {:>14}\n", "ranks", "step s",
-                                 "exposed s", "tokens/s of a rank", "memory bytes");
+  std::string text = fmt::format("{:>8} {:>10} {:>10} {:>20} {:>14} {:>5}\n", "ranks", "step s",
+                                 "exposed s", "tokens/s of a rank", "memory a rank", "fits");
   for (const Json& row : answer["scaling"])
-    text += fmt::format("{:>8} {:>10.4g} {:>10.4g} {:>20.5g} {:>14}\n", row["ranks"].get<int>(),
-                        number_at(row, "step_s"), number_at(row, "exposed_s"),
-                        number_at(row, "tokens_per_s_per_rank"), bytes_of(row, "memory_bytes"));
+    text += fmt::format("{:>8} {:>10.4g} {:>10.4g} {:>20.5g} {:>14} {:>5}\n",
+                        row["ranks"].get<int>(), number_at(row, "step_s"),
+                        number_at(row, "exposed_s"), number_at(row, "tokens_per_s_per_rank"),
+                        bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no");
   return text + "\n";
 }
 
@@ -169,6 +189,21 @@ std::string startup_text(const Json& answer) {
 }  // namespace
 
 double number_at(const Json& part, const char* key) { return part[key].get<double>(); }
+
+std::string machine_text(const Json& answer) {
+  const Json& machine = answer["machine"];
+  const std::string topology = machine["topology"].get<std::string>();
+  std::string text = fmt::format(
+      "a rank computes {:.4g} TFLOP/s at its peak; {:.4g} GB/s one way "
+      "by {} within a host",
+      number_at(machine, "tflops"), number_at(machine, "within_gb_per_s"),
+      machine["within"].get<std::string>());
+  if (machine["hosts"].get<int>() > 1)
+    text += fmt::format(", {:.4g} GB/s one way of a host's network",
+                        number_at(machine, "between_gb_per_s"));
+  if (!topology.empty()) text += fmt::format(" (hosts and links from the topology {})", topology);
+  return text + (machine["carrier"] == "nccl" ? "; NCCL moves all bytes" : "");
+}
 
 std::string forecast_text(const Json& answer) {
   std::string text = head(answer) + memory_text(answer) + step_text(answer) + units_text(answer) +

@@ -20,5 +20,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 8> kMemoryParts
 std::string forecast_text(const nlohmann::json& answer);
 std::string forecast_page(const nlohmann::json& answer);
 
+// Returns the assumed speeds of the machine in words.
+std::string machine_text(const nlohmann::json& answer);
 // Returns the number at `key` of a part of the answer.
 double number_at(const nlohmann::json& part, const char* key);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -49,8 +51,14 @@ std::optional<Json> read_json(const std::string& path) {
   return std::nullopt;
 }
 
-// Returns the path of a file: `name` itself, or NAME.json in one of the folders. If there is none,
-// prints the known names.
+std::string in_lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return text;
+}
+
+// Returns the path of a file: `name` itself, or NAME.json in one of the folders, in upper or lower
+// case. If there is none, prints the known names.
 std::optional<std::string> find_named(const std::string& name, const char* kind,
                                       const std::vector<std::string>& folders) {
   if (is_path(name)) return name;
@@ -59,11 +67,14 @@ std::optional<std::string> find_named(const std::string& name, const char* kind,
     std::error_code failed;
     for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
       if (entry.path().extension() != ".json") continue;
-      if (entry.path().stem() == name) return entry.path().string();
+      if (in_lower_case(entry.path().stem().string()) == in_lower_case(name))
+        return entry.path().string();
       known.insert(entry.path().stem().string());
     }
   }
-  fmt::print(stderr, "fsccl-info: no {} is named \"{}\"; known are: {}; a path names a file\n",
+  fmt::print(stderr,
+             "fsccl-info: no {} is named \"{}\"; known are: {}. The name of a file must end in "
+             ".json or have a slash\n",
              kind, name, fmt::join(known, ", "));
   return std::nullopt;
 }
@@ -148,7 +159,7 @@ void ForecastCommand::add_model_options() {
       command_
           ->add_option("--efficiency", efficiency_,
                        "the part of --tflops that passes reach, up to 1")
-          ->check(from_to(1e-4, 1));
+          ->check(from_to(1e-3, 1));
   command_
       ->add_option("--measured", measured_s_,
                    "seconds of a step that was measured in just this setup: calibrates the machine")
@@ -157,15 +168,18 @@ void ForecastCommand::add_model_options() {
       ->excludes(efficiency);
   command_
       ->add_option("--measured-communication", communication_s_,
-                   "seconds of a step that `fsccl-perf step` measured in this setup: calibrates "
-                   "the links")
+                   "seconds of a micro-batch that `fsccl-perf step` measured in this setup: "
+                   "calibrates the links")
       ->type_name("S")
       ->check(above_0);
   command_
       ->add_option("--carrier", carrier_,
-                   "plans: the library's, where it has them; nccl: all bytes go by NCCL")
+                   "who moves the bytes. nccl: NCCL alone, as in PyTorch without this library; "
+                   "plans (the default): this library, with NCCL between hosts with GPUs")
       ->check(CLI::IsMember({"plans", "nccl"}));
-  command_->add_option("--experts-per-token", experts_, "of a mixture of experts")
+  command_
+      ->add_option("--experts-per-token", experts_,
+                   "experts of a layer that a token uses, in a mixture of experts")
       ->check(CLI::Range(0, 1000000));
 }
 
@@ -180,42 +194,51 @@ void ForecastCommand::add_step_options() {
                         const char* text) {
     command_->add_option(name, value, text)->check(CLI::IsMember(known))->capture_default_str();
   };
-  number("--ranks", ranks_, 1, 1 << 20, "in all");
+  number("--ranks", ranks_, 1, 1 << 20, "the number of all ranks");
   number("--batch", batch_, 1, 1 << 20, "sequences of a rank in a micro-batch");
-  number("--sequence", sequence_, 1, 1 << 27, "tokens");
-  number("--accumulate", accumulate_, 1, 1 << 16, "micro-batches of a step");
+  number("--sequence", sequence_, 1, 1 << 27, "tokens of a sequence");
+  number("--accumulate", accumulate_, 1, 1 << 16,
+         "micro-batches of a step, each of which gathers and reduces");
   command_
       ->add_option("--sharding", sharding_,
                    "full; host: each host has a copy; or over so many ranks")
       ->type_name("full|host|N")
       ->capture_default_str();
-  word("--layout", layout_, {"per_param", "flat", "ragged"}, "of the shards");
+  word("--layout", layout_, {"per_param", "flat", "ragged"},
+       "how shards divide parameters (FSDP2 has per_param)");
   word("--wire", wire_, {"bf16", "fp16", "fp32"}, "type of gathered parameters");
   word("--reduce", reduce_, {"bf16", "fp16", "fp32"}, "type of gradients that are reduced");
   command_->add_option("--compute", compute_, "type of the computation: bf16, fp8, ...")
       ->capture_default_str();
-  word("--optimizer", optimizer_, {"adam", "momentum", "sgd", "none"}, "fp32 states");
+  word("--optimizer", optimizer_, {"adam", "momentum", "sgd", "none"},
+       "whose states, in fp32, lie beside the shards");
   command_->add_option("--keep", keep_, "gathered parameters that stay for the backward pass")
       ->type_name("BYTES");
   number("--prefetch", prefetch_, 0, 8, "units gathered ahead");
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
-  word("--checkpoint", checkpoint_, {"none", "full"}, "activations that are computed again");
+  word("--checkpoint", checkpoint_, {"none", "full"},
+       "full: the backward pass computes the activations of layers again");
   CLI::Option* const ratio =
       command_
           ->add_option("--codec-ratio", codec_ratio_,
-                       "how many times fewer bytes a codec gathers between hosts, from 1 to 100")
+                       "how many times fewer bytes a codec gathers between hosts (with GPUs also "
+                       "within a host), from 1 to 100")
           ->check(from_to(1, 100));
-  command_->add_option("--codec-rate", codec_gb_per_s_, "GB/s at which it codes; 0: no time")
+  command_
+      ->add_option("--codec-rate", codec_gb_per_s_,
+                   "GB/s at which the codec encodes and decodes; 0: coding takes no time")
       ->check(from_to(0, 1e6))
       ->needs(ratio);
-  command_->add_option("--memory-limit", memory_limit_, "of a rank; else the machine's")
+  command_
+      ->add_option("--memory-limit", memory_limit_,
+                   "what a rank may take; by default, the memory that the machine's file gives it")
       ->type_name("BYTES");
 }
 
 void ForecastCommand::add_output_options() {
   command_->add_flag("--search", search_,
-                     "also other degrees, kept bytes, prefetch, by parameter and checkpointing, "
-                     "ranked under the memory limit");
+                     "also other degrees, kept bytes, prefetch, slots by parameter, checkpointing "
+                     "and sizes of micro-batches, ranked under the memory limit");
   command_->add_flag("--what-if", what_if_, "also other networks, a straggler, twice the ranks");
   command_->add_flag("--scaling", scaling_, "also the same work a rank on 8 to 100,000 ranks");
   command_->add_flag("--startup", startup_, "also messages, descriptors and time of the start");
@@ -252,8 +275,11 @@ std::optional<Json> ForecastCommand::machine() const {
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
     // All ranks are on this machine, even if they are more than its cores.
     if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
-        machine && ranks_ > cores)
+        machine && ranks_ > cores) {
       (*machine)["ranks_per_host"] = ranks_;
+      uint64_t& memory = (*machine)["memory_bytes"].get_ref<uint64_t&>();
+      memory = memory / static_cast<uint64_t>(ranks_) * static_cast<uint64_t>(cores);
+    }
   } else if (const auto file = find_named(machine_, "machine", machine_folders())) {
     machine = read_json(*file);
   }
@@ -344,7 +370,11 @@ int ForecastCommand::run() const {
   if (!report_.empty()) page.emplace(report_);
   if (page && !page->open()) return 2;
   std::string text;
-  if (failed(fsccl_forecast(configuration.c_str(), keep, &text))) return 1;
+  if (failed(fsccl_forecast(configuration.c_str(), keep, &text))) {
+    fmt::print(stderr, "fsccl-info: the model is {}; the machine is {}{}\n", *model_file, machine_,
+               config_.empty() ? "" : "; the configuration also has the keys of " + config_);
+    return 1;
+  }
   const Json answer = Json::parse(text);
   fmt::print("{}", json_ ? text + "\n" : forecast_text(answer));
   return page && !page->write(forecast_page(answer)) ? 1 : 0;  // main() flushes

@@ -9,6 +9,7 @@
 // Checks the name of a file for an option. "-" would not be the standard output here.
 inline std::string file_name_problem(const std::string& name) {
   if (name.empty()) return "a file has no name";
+  if (name.starts_with("--")) return "give the name of a file: " + name + " is an option";
   return name == "-" ? "give the name of a file: this does not go to the standard output" : "";
 }
 

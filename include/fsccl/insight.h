@@ -407,10 +407,10 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  * by the planner of pools, gathers and reductions by the builders of plans and their cost model,
  * and two streams, of computation and of communication, as events. `configuration` is JSON:
  *
- * - "model": as perf/models, an object. A unit may also have, for a token, "forward_flops",
- *   "forward_flops_per_context", "activation_bytes" and "checkpoint_bytes", which
- *   fsccl_torch.export_model() writes. A key that a unit lacks is estimated from the shapes of its
- *   parameters, by the rules of src/forecast/estimate.h.
+ * - "model": as perf/models, an object. A parameter without a gradient is [name, shape, "frozen"].
+ *   A unit may also have, for a token, "forward_flops", "forward_flops_per_context",
+ *   "activation_bytes" and "checkpoint_bytes", which fsccl_torch.export_model() writes. A key that
+ *   a unit lacks is estimated from shapes, by the rules of src/forecast/estimate.h.
  * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "cores_per_host" (where ranks share
  *   cores), "memory_bytes" and "context_bytes" of a rank, "memory_gb_per_s", "tflops" (an object by
  *   type, of a rank), "efficiency" (the part of it that passes reach), "carrier" (plans, nccl),

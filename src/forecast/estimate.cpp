@@ -83,7 +83,7 @@ double width_of(const ModelUnit& unit) {
 }  // namespace
 
 Status estimate_missing(Model* model, int experts_per_token) {
-  bool any_experts = false;
+  bool any_experts = false, any_attention = false;
   for (ModelUnit& unit : model->units) {
     const auto experts_at = std::find_if(unit.params.begin(), unit.params.end(), is_experts);
     const bool experts = experts_at != unit.params.end();
@@ -100,6 +100,10 @@ Status estimate_missing(Model* model, int experts_per_token) {
                   "\"forward_flops\" and \"activation_bytes\" of the unit",
                   model->name, unit.name);
     model->estimated |= unit.forward_flops < 0 || unit.activation_bytes < 0;
+    const bool counted = unit.forward_flops >= 0 || unit.forward_flops_per_context >= 0;
+    any_attention |= counted || flops_per_context(unit) > 0;
+    if (!counted && unit.is_layer() && model->without_attention.empty())
+      model->without_attention = unit.name;
     // A model that states a number of operations states all of them.
     if (unit.forward_flops_per_context < 0)
       unit.forward_flops_per_context = unit.forward_flops < 0 ? flops_per_context(unit) : 0;
@@ -108,6 +112,7 @@ Status estimate_missing(Model* model, int experts_per_token) {
     if (unit.checkpoint_bytes < 0)
       unit.checkpoint_bytes = std::min(unit.activation_bytes, kHalf * width_of(unit));
   }
+  if (any_attention) model->without_attention.clear();
   if (experts_per_token > 0 && !any_experts)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "model {}: no unit has experts: leave \"experts_per_token\" out", model->name);

@@ -81,19 +81,20 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
     made.forward_ns = tokens *
                       (unit.forward_flops + unit.forward_flops_per_context * setup.sequence) /
                       rate * 1e9;
-    made.backward_ns = 2 * made.forward_ns;
-    made.recompute_ns = setup.checkpoint && unit.is_layer() ? made.forward_ns : 0;
-    const double elements = std::max(1.0, static_cast<double>(unit.elements()));
+    made.backward_ns = tokens * model_.backward_flops(u, setup.sequence) / rate * 1e9;
+    made.recompute_ns =
+        setup.checkpoint && unit.is_layer() && made.backward_ns > 0 ? made.forward_ns : 0;
+    const double elements = std::max(1.0, static_cast<double>(unit.trained_elements()));
     for (const ModelParam& param : unit.params)
-      made.param_share.push_back(static_cast<double>(param.elements) / elements);
+      made.param_share.push_back(param.frozen ? 0 : static_cast<double>(param.elements) / elements);
     times.push_back(std::move(made));
   }
   return times;
 }
 
 Timeline Forecaster::timeline(const Forecast& forecast, const std::vector<UnitTimes>& units) const {
-  const double shard = static_cast<double>(forecast.memory.shards) /
-                       static_cast<double>(dtype_size(forecast.setup.shard));
+  const double shard = static_cast<double>(forecast.memory.sharded_gradients) /
+                       static_cast<double>(dtype_size(forecast.setup.sharded_grad));
   const double optimizer = machine_.memory_gb_per_s > 0
                                ? shard * forecast.setup.optimizer_touches / machine_.memory_gb_per_s
                                : 0;  // in ns, because it divides bytes by GB/s
@@ -150,7 +151,9 @@ Result<Forecast> Forecaster::run(const StepConfig& setup) {
 }
 
 double Forecaster::mfu(const Forecast& forecast) const {
-  const double flops = 3 * model_.forward_flops(forecast.setup.sequence) * forecast.setup.tokens();
+  const double sequence = forecast.setup.sequence;
+  const double flops =
+      (model_.forward_flops(sequence) + model_.backward_flops(sequence)) * forecast.setup.tokens();
   return flops / (forecast.line.step_ns * 1e-9) / machine_.flops;
 }
 

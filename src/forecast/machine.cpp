@@ -12,6 +12,7 @@ namespace {
 
 // Rates below the least ones make times that no number holds.
 constexpr double kLeastRate = 1e-6, kMostRate = 1e9, kMostNs = 1e9, kMostBytes = 1e18;
+constexpr double kSameRate = 1e-9;  // sums of the same rates in another order differ by less
 constexpr int kMostPerHost = 4096;
 
 Status unknown(const std::string& name, const char* what, const char* advice) {
@@ -179,7 +180,8 @@ class MachineReader : JsonReader {
                   machine_.gpu ? "GPU" : "core");
     for (const int host : hosts)
       if (const HostFacts& one = facts[static_cast<size_t>(host)];
-          one.places != first.places || one.gb_per_s != first.gb_per_s)
+          one.places != first.places ||
+          std::abs(one.gb_per_s - first.gb_per_s) > kSameRate * first.gb_per_s)
         return fail(
             FSCCL_ERR_INVALID_ARGUMENT,
             "machine {}: the hosts of {} differ: {} has {} place(s) for ranks and {} GB/s to "
@@ -187,6 +189,7 @@ class MachineReader : JsonReader {
             "give one of their kinds",
             machine_.name, topology_, topology.path(hosts.front()), first.places, first.gb_per_s,
             topology.path(host), one.places, one.gb_per_s);
+    machine_.topology = topology_;
     per_host_ = static_cast<double>(places.size());
     if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);

@@ -41,10 +41,11 @@ struct PassCosts {
 enum class Carrier : uint8_t { plans, nccl };
 
 // The least share of the flops that a machine may have.
-inline constexpr double kLeastEfficiency = 1e-4;
+inline constexpr double kLeastEfficiency = 1e-3;
 
 struct Machine {
   std::string name, source;
+  std::string topology;  // the file that gave ranks and links, "here", or empty
   bool gpu = false;
   int ranks_per_host = 1;
   uint64_t memory_bytes = 0;  // memory of a rank; 0: no limit is known

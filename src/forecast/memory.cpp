@@ -138,12 +138,15 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
   Activations made;
   const double tokens = static_cast<double>(setup.batch) * setup.sequence;
   double held = 0, working = 0;
-  for (const ModelUnit& unit : model.units) {
-    const bool drops = setup.checkpoint && unit.is_layer();
-    held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
+  for (size_t u = 0; u < model.units.size(); u++) {
+    const ModelUnit& unit = model.units[u];
+    const bool drops = setup.checkpoint && unit.is_layer(),
+               passes_back = u == 0 || u >= model.first_trained();
+    if (passes_back) held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
     made.after.push_back(held);
     // The backward pass of a checkpointed unit recomputes all of its activations.
-    if (drops) working = std::max(working, tokens * unit.activation_bytes);
+    made.again.push_back(drops && passes_back ? tokens * unit.activation_bytes : 0);
+    working = std::max(working, made.again.back());
   }
   made.most = held + working;
   return made;
@@ -152,11 +155,14 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
 Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
                  const std::vector<const UnitLayout*>& places, const Slots& slots) {
   Memory memory;
-  uint64_t shard = 0;
-  for (const UnitLayout* unit : places) shard += unit->shard_elements;
+  uint64_t shard = 0, trained = 0;
+  for (const UnitLayout* unit : places) {
+    shard += unit->shard_elements;
+    trained += unit->reduced.shard_elements;
+  }
   memory.shards = shard * dtype_size(setup.shard);
-  memory.sharded_gradients = shard * dtype_size(setup.sharded_grad);
-  memory.optimizer = static_cast<uint64_t>(static_cast<double>(shard) * setup.optimizer_bytes);
+  memory.sharded_gradients = trained * dtype_size(setup.sharded_grad);
+  memory.optimizer = static_cast<uint64_t>(static_cast<double>(trained) * setup.optimizer_bytes);
   memory.gradient_slots = slots.gradients;
   const bool shared = shares_slots(machine);
   const auto sharers = static_cast<uint64_t>(shared ? shard_group(setup, machine).per_host : 1);

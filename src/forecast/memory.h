@@ -38,11 +38,12 @@ Result<Slots> plan_slots_of(const std::vector<Event>& events,
 Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
                  const std::vector<const UnitLayout*>& places, const Slots& slots);
 
-// The bytes of activations that a rank holds after the forward passes of units 0 to u, for each u,
-// and the most that it holds at any time, with what a backward pass adds.
+// The bytes of activations of a rank. A unit before the first one with a parameter that is not
+// frozen has no backward pass, so it leaves none.
 struct Activations {
-  std::vector<double> after;  // by unit
-  double most = 0;
+  std::vector<double> after;  // held after the forward passes of units 0 to u, by unit
+  std::vector<double> again;  // held in addition while the backward pass of the unit runs
+  double most = 0;            // the most that are held at any time
 };
 Activations activations_of(const Model& model, const StepConfig& setup);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "base/json_file.h"
 #include "forecast/estimate.h"
@@ -17,7 +18,8 @@ class ModelReader : JsonReader {
   ModelReader() : JsonReader("model") {}
 
   Result<Model> read(const Json& json) {
-    if (!object(json, "the model", {"name", "units"}) ||
+    if (!object(json, "the model", {"name", "units", "sequence"}) ||
+        !whole(json, "sequence", "the model", kMostElements, &model_.counted_at) ||
         !text(json, "name", "the model", true, &model_.name))
       return problem();
     if (!json.contains("units") || !json["units"].is_array() || json["units"].empty()) {
@@ -26,6 +28,12 @@ class ModelReader : JsonReader {
     }
     for (size_t u = 0; u < json["units"].size(); u++)
       if (!entry(json["units"][u], fmt::format("units[{}]", u))) return problem();
+    if (model_.first_trained() == model_.units.size()) {
+      wrong(
+          "all parameters are frozen, so there is no step of training: leave \"frozen\" out of "
+          "those that are trained");
+      return problem();
+    }
     return std::move(model_);
   }
 
@@ -58,6 +66,10 @@ class ModelReader : JsonReader {
       return false;
     if (const size_t at = unit.name.find("{}"); index && at != std::string::npos)
       unit.name.replace(at, 2, *index);
+    if (!names_.insert(unit.name).second)
+      return wrong(
+          "{}.name: \"{}\" is also the name of an earlier unit: give each unit its own name{}",
+          place, unit.name, index ? ", with {} for the number" : "");
     if (!number(json, "forward_flops", place, kMostPerToken, &unit.forward_flops) ||
         !number(json, "forward_flops_per_context", place, kMostPerToken,
                 &unit.forward_flops_per_context) ||
@@ -73,15 +85,24 @@ class ModelReader : JsonReader {
   }
 
   bool param(const Json& json, const std::string& place, ModelUnit* unit) {
-    if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_array())
-      return wrong("{} must be a name and a shape, like [\"weight\", [4096, 1024]]", place);
+    const bool frozen = json.is_array() && json.size() == 3 && json[2] == "frozen";
+    if (!json.is_array() || (json.size() != 2 && !frozen) || !json[0].is_string() ||
+        !json[1].is_array())
+      return wrong(
+          "{} must be a name and a shape, like [\"weight\", [4096, 1024]], and may have \"frozen\" "
+          "behind it",
+          place);
     if (++params_ > kMostParams)
       return wrong("{}: the model has more than {} parameters", place, kMostParams);
-    ModelParam made{json[0].get<std::string>(), {}, 1};
+    ModelParam made{json[0].get<std::string>(), {}, 1, frozen};
+    for (const ModelParam& other : unit->params)
+      if (other.name == made.name)
+        return wrong("{}: \"{}\" is also the name of an earlier parameter of the unit", place,
+                     made.name);
     double product = 1;
     for (const Json& dim : json[1]) {
       if (!dim.is_number_unsigned() || dim.get<double>() > kMostElements)
-        return wrong("{}: a dimension must be a whole number", place);
+        return wrong("{}: a dimension is {}: give whole numbers, 0 or more", place, dim.dump());
       made.shape.dims.push_back(dim.get<int64_t>());
       product *= static_cast<double>(made.shape.dims.back());
       if (product > kMostElements)
@@ -96,6 +117,7 @@ class ModelReader : JsonReader {
   }
 
   Model model_;
+  std::set<std::string> names_;
   size_t params_ = 0;
   double elements_ = 0;
 };
@@ -106,6 +128,14 @@ uint64_t ModelUnit::elements() const {
   return std::accumulate(
       params.begin(), params.end(), uint64_t{0},
       [](uint64_t sum, const ModelParam& param) { return sum + param.elements; });
+}
+uint64_t ModelUnit::trained_elements() const {
+  uint64_t sum = 0;
+  for (const ModelParam& param : params) sum += param.frozen ? 0 : param.elements;
+  return sum;
+}
+bool ModelUnit::trains() const {
+  return std::any_of(params.begin(), params.end(), [](const auto& param) { return !param.frozen; });
 }
 bool ModelUnit::is_layer() const {
   for (size_t i = 0; i < name.size(); i++)
@@ -118,17 +148,47 @@ std::vector<ParamShape> ModelUnit::shapes() const {
   for (const ModelParam& param : params) shapes.push_back(param.shape);
   return shapes;
 }
+std::vector<ParamShape> ModelUnit::trained_shapes() const {
+  std::vector<ParamShape> shapes;
+  for (const ModelParam& param : params)
+    if (!param.frozen) shapes.push_back(param.shape);
+  return shapes;
+}
 bool ModelUnit::same_shapes(const ModelUnit& other) const {
   return forward_flops == other.forward_flops &&
          forward_flops_per_context == other.forward_flops_per_context &&
          activation_bytes == other.activation_bytes && checkpoint_bytes == other.checkpoint_bytes &&
-         std::equal(
-             params.begin(), params.end(), other.params.begin(), other.params.end(),
-             [](const ModelParam& a, const ModelParam& b) { return a.shape.dims == b.shape.dims; });
+         std::equal(params.begin(), params.end(), other.params.begin(), other.params.end(),
+                    [](const ModelParam& a, const ModelParam& b) {
+                      return a.shape.dims == b.shape.dims && a.frozen == b.frozen;
+                    });
 }
 uint64_t Model::elements() const {
   uint64_t sum = 0;
   for (const ModelUnit& unit : units) sum += unit.elements();
+  return sum;
+}
+uint64_t Model::trained_elements() const {
+  uint64_t sum = 0;
+  for (const ModelUnit& unit : units) sum += unit.trained_elements();
+  return sum;
+}
+size_t Model::first_trained() const {
+  const auto first =
+      std::find_if(units.begin(), units.end(), [](const ModelUnit& unit) { return unit.trains(); });
+  return static_cast<size_t>(first - units.begin());
+}
+double Model::backward_flops(size_t u, double sequence) const {
+  const ModelUnit& unit = units[u];
+  if (u != 0 && u < first_trained()) return 0;
+  const double of_context = unit.forward_flops_per_context * sequence,
+               elements = static_cast<double>(std::max<uint64_t>(unit.elements(), 1)),
+               trained = static_cast<double>(unit.trained_elements()) / elements;
+  return unit.forward_flops * (1 + trained) + 2 * of_context;
+}
+double Model::backward_flops(double sequence) const {
+  double sum = 0;
+  for (size_t u = 0; u < units.size(); u++) sum += backward_flops(u, sequence);
   return sum;
 }
 double Model::forward_flops(double sequence) const {

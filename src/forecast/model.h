@@ -6,7 +6,8 @@
 // with "repeat" and "first"). A unit may also give, per token: "forward_flops",
 // "forward_flops_per_context" (times the length of the sequence), "activation_bytes", and
 // "checkpoint_bytes" (the bytes of the layer that stay with checkpointing). Values that a unit does
-// not give are estimated from the shapes of its parameters by the rules in estimate.h.
+// not give are estimated from the shapes of its parameters by the rules in estimate.h. A parameter
+// is frozen, that is it has no gradient, if "frozen" follows its shape: [name, shape, "frozen"].
 #pragma once
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct ModelParam {
   std::string name;
   ParamShape shape;
   uint64_t elements = 0;
+  bool frozen = false;  // it has no gradient
 };
 
 struct ModelUnit {
@@ -35,9 +37,12 @@ struct ModelUnit {
   double checkpoint_bytes = kUnknown;  // bytes of a token with checkpointing: the unit's input
 
   uint64_t elements() const;
+  uint64_t trained_elements() const;  // leaves frozen parameters out
+  bool trains() const;                // some parameter is not frozen
   // true if a component of its name ends in a digit: "layers.3", "layers.3.experts"
   bool is_layer() const;
   std::vector<ParamShape> shapes() const;
+  std::vector<ParamShape> trained_shapes() const;
   bool same_shapes(const ModelUnit& other) const;  // compares the figures per token, too
 };
 
@@ -45,9 +50,20 @@ struct Model {
   std::string name;
   std::vector<ModelUnit> units;
   bool estimated = false;  // some unit did not state the costs of a token
+  // The first layer whose operations are estimated, if no attention was found in any layer.
+  std::string without_attention;
+  double counted_at = 0;  // tokens of the sequence of which activations were counted; 0: not known
 
   uint64_t elements() const;
+  uint64_t trained_elements() const;
   double forward_flops(double sequence) const;  // operations of a token
+  // Operations of a token in unit `u`'s backward pass: as many as in its forward pass for the
+  // gradients of its inputs, and for those of its parameters the share that is not frozen. There
+  // are none before the first unit that trains, but the root's last part (norm and head) counts as
+  // behind all units.
+  double backward_flops(size_t u, double sequence) const;
+  double backward_flops(double sequence) const;
+  size_t first_trained() const;  // the first unit with a parameter that is not frozen
 };
 
 // `experts_per_token` is the number of experts whose parameters a token uses. 0 means that it is

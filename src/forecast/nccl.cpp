@@ -44,10 +44,9 @@ Carried nccl_price(NcclOp op, double bytes, const Group& group, const Machine& m
   }
   carried.ns = ns;
   carried.how = "nccl ring";
-  const double across =
-      group.hosts > 1 ? passes * bytes * (group.hosts - 1) / group.hosts / group.per_host : 0;
-  carried.between_bytes = across;
-  carried.within_bytes = group.per_host > 1 ? moved : 0;
+  // All rings together bring each host what one rank receives, once from another host.
+  carried.between_bytes = group.hosts > 1 ? moved / group.per_host : 0;
+  carried.within_bytes = moved - carried.between_bytes;
   return carried;
 }
 

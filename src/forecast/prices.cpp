@@ -46,13 +46,14 @@ Carried follow(const std::function<Plan(int)>& make, int ranks, const PassCosts&
 }
 
 UnitShape shape_of(const UnitLayout& places, const StepConfig& setup, bool gradients) {
-  const size_t count = places.layout.size();
+  const Layout& layout = gradients ? *places.reduced.layout : places.layout;
+  const size_t count = layout.size();
   UnitShape shape;
-  shape.layout = &places.layout;
+  shape.layout = &layout;
   shape.shard_dtype.assign(count, setup.shard);
   shape.slot_dtype.assign(count, gradients ? setup.reduce : setup.wire);
   shape.grad_dtype.assign(count, setup.sharded_grad);
-  shape.slot = gradients ? places.gradients : places.parameters;
+  shape.slot = gradients ? places.reduced.slots : places.parameters;
   return shape;
 }
 
@@ -188,9 +189,9 @@ Carried host_sums(const UnitLayout& places, const StepConfig& setup, const Machi
   const auto sums = [&](int hosts) {
     const Group few{hosts * group.per_host, hosts, group.per_host};
     std::vector<ParamShape> shapes;
-    for (size_t i = 0; i < places.layout.size(); i++) {
+    for (size_t i = 0; i < places.reduced.layout->size(); i++) {
       ParamShape one;
-      one.dims = {static_cast<int64_t>(places.layout.numel(i))};
+      one.dims = {static_cast<int64_t>(places.reduced.layout->numel(i))};
       shapes.push_back(one);
     }
     const Result<Layout> layout = Layout::make(FSCCL_LAYOUT_FLAT, shapes, few.ranks);
@@ -198,7 +199,7 @@ Carried host_sums(const UnitLayout& places, const StepConfig& setup, const Machi
     shape.layout = &layout.value();
     shape.sums.dtype = FSCCL_FLOAT32;
     shape.sums.offset.assign(shapes.size(), std::vector<uint64_t>(static_cast<size_t>(few.ranks),
-                                                                  places.gradients.bytes));
+                                                                  places.reduced.slots.bytes));
     shape.acts_for.assign(static_cast<size_t>(group.per_host), {});
     for (int rank = 0; rank < few.ranks; rank++)
       shape.acts_for[static_cast<size_t>(rank % group.per_host)].push_back(rank);
@@ -230,12 +231,12 @@ Carried reduce_by_plans(const UnitLayout& places, const StepConfig& setup, const
         group.per_host, machine.reduce);
     if (machine.gpu)
       carried.within_bytes =
-          static_cast<double>(places.gradients.bytes) * (group.per_host - 1) / group.per_host;
+          static_cast<double>(places.reduced.slots.bytes) * (group.per_host - 1) / group.per_host;
     return carried;
   }
   Carried carried;
   if (group.per_host > 1) carried = host_sums(places, setup, machine, group);
-  const uint64_t count = (places.elements + static_cast<uint64_t>(group.ranks) - 1) /
+  const uint64_t count = (places.reduced.elements + static_cast<uint64_t>(group.ranks) - 1) /
                          static_cast<uint64_t>(group.ranks);
   carried += lane_price(OpCode::reduce_scatter, lane_of(group, machine), count,
                         group.per_host > 1 ? FSCCL_FLOAT32 : setup.reduce);
@@ -311,21 +312,31 @@ uint64_t lane_slot_bytes(const Group& group, const Machine& machine) {
 Result<UnitLayout> UnitLayout::make(const ModelUnit& unit, const StepConfig& setup,
                                     const Group& group, bool sums_in_slots) {
   const bool equal = setup.layout == FSCCL_LAYOUT_RAGGED && group.ranks > kMostRagged;
-  FSCCL_ASSIGN(Layout layout,
-               Layout::make(equal ? FSCCL_LAYOUT_FLAT : setup.layout, unit.shapes(), group.ranks));
-  UnitLayout places{std::move(layout), {}, {}, unit.elements(), 0, 0};
-  const auto map = [&](fsccl_dtype_t dtype) {
-    const std::vector<size_t> sizes(places.layout.size(), dtype_size(dtype));
-    return setup.by_parameter ? make_slots_by_parameter(places.layout, sizes)
-                              : make_slot_map(places.layout, sizes);
+  const fsccl_layout_t kind = equal ? FSCCL_LAYOUT_FLAT : setup.layout;
+  FSCCL_ASSIGN(Layout layout, Layout::make(kind, unit.shapes(), group.ranks));
+  UnitLayout places{std::move(layout), {}, {}, unit.elements(), 0, {}, 0};
+  const auto map = [&](const Layout& of, const std::vector<size_t>& sizes) {
+    return setup.by_parameter ? make_slots_by_parameter(of, sizes) : make_slot_map(of, sizes);
   };
-  places.parameters = map(setup.wire);
-  places.gradients = map(setup.reduce);
-  places.shard_elements = setup.layout == FSCCL_LAYOUT_PER_PARAM ? places.layout.shard_total(0)
-                                                                 : places.layout.largest_shard();
+  const auto most = [&](const Layout& of) {
+    return setup.layout == FSCCL_LAYOUT_PER_PARAM ? of.shard_total(0) : of.largest_shard();
+  };
+  std::vector<size_t> sizes(places.layout.size(), dtype_size(setup.wire));
+  places.parameters = map(places.layout, sizes);
+  for (size_t i = 0; i < sizes.size(); i++)
+    sizes[i] = unit.params[i].frozen ? 0 : dtype_size(setup.reduce);
+  places.gradients = map(places.layout, sizes);
+  places.shard_elements = most(places.layout);
+  if (!unit.trains()) return places;
+  FSCCL_ASSIGN(Layout trained, Layout::make(kind, unit.trained_shapes(), group.ranks));
+  UnitLayout::Reduced& reduced = places.reduced;
+  reduced.slots = map(trained, std::vector<size_t>(trained.size(), dtype_size(setup.reduce)));
+  reduced.elements = unit.trained_elements();
+  reduced.shard_elements = most(trained);
+  reduced.layout = std::move(trained);
   if (sums_in_slots && group.hosts > 1 && group.per_host > 1 && setup.reduce != FSCCL_FLOAT32)
     places.gradient_extra = round_up(
-        places.elements / static_cast<uint64_t>(group.per_host) * sizeof(float), uint64_t{64});
+        reduced.elements / static_cast<uint64_t>(group.per_host) * sizeof(float), uint64_t{64});
   return places;
 }
 
@@ -335,14 +346,15 @@ UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Ma
   const bool nccl =
       machine.carrier == Carrier::nccl || (machine.gpu && setup.ranks > machine.ranks_per_host);
   const double wire = static_cast<double>(places.elements * dtype_size(setup.wire)),
-               grads = static_cast<double>(places.elements * dtype_size(setup.reduce)),
-               shard = static_cast<double>(places.shard_elements * dtype_size(setup.sharded_grad));
+               grads = static_cast<double>(places.reduced.elements * dtype_size(setup.reduce)),
+               shard = static_cast<double>(places.reduced.shard_elements *
+                                           dtype_size(setup.sharded_grad));
   UnitPrice found;
   if (nccl && (machine.carrier == Carrier::nccl || group.hosts > 1)) {
     const double ratio = group.hosts > 1 ? setup.codec_ratio : 1;
     found.gather = nccl_price(NcclOp::all_gather, wire / ratio, group, machine);
     if (ratio > 1 && setup.codec_gb_per_s > 0) found.gather.ns += wire / setup.codec_gb_per_s;
-    found.reduce = nccl_price(NcclOp::reduce_scatter, grads, group, machine);
+    if (grads > 0) found.reduce = nccl_price(NcclOp::reduce_scatter, grads, group, machine);
   } else {
     found.gather = gather_by_plans(places, setup, machine, group);
     if (group.hosts > 1 && setup.codec_ratio > 1 && setup.codec_gb_per_s > 0) {
@@ -351,10 +363,12 @@ UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Ma
       found.gather.ns += ns;
       found.gather.busy_ns += ns;
     }
-    found.reduce = reduce_by_plans(places, setup, machine, group);
+    if (grads > 0) found.reduce = reduce_by_plans(places, setup, machine, group);
   }
-  found.replicas = nccl ? nccl_price(NcclOp::all_reduce, shard, copies, machine)
-                        : replicas_by_plans(places.shard_elements, setup, machine, copies);
+  if (grads > 0)
+    found.replicas = nccl
+                         ? nccl_price(NcclOp::all_reduce, shard, copies, machine)
+                         : replicas_by_plans(places.reduced.shard_elements, setup, machine, copies);
   for (Carried* one : {&found.gather, &found.reduce, &found.replicas}) {
     one->ns *= setup.carry_factor;
     one->busy_ns *= setup.carry_factor;

@@ -7,6 +7,7 @@
 // two smaller numbers with the same bytes for each peer are priced, and the line through them is
 // extended. The effort for a price therefore does not grow with the ranks. nccl.h prices NCCL.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "forecast/machine.h"
@@ -42,9 +43,17 @@ struct UnitLayout {
   static constexpr int kMostRagged =
       4096;  // up to so many ranks, ragged layouts are planned; for more, shards count as equal
   Layout layout;
-  SlotMap parameters, gradients;
+  SlotMap parameters, gradients;  // a frozen parameter has a place of 0 bytes among the gradients
   uint64_t elements = 0;
   uint64_t shard_elements = 0;  // elements of the rank that holds most
+
+  // The same of the parameters that are not frozen, as if the unit had no others. Plans of
+  // reductions leave frozen parameters out, so these have the same bytes.
+  struct Reduced {
+    std::optional<Layout> layout;  // none: all parameters are frozen
+    SlotMap slots;
+    uint64_t elements = 0, shard_elements = 0;
+  } reduced;
   uint64_t gradient_extra =
       0;  // bytes behind a rank's gradients in its slot: fp32 sums of its host for other hosts
 

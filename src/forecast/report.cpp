@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "base/json_file.h"
 #include "base/json_writer.h"
+#include "forecast/advice.h"
 #include "forecast/forecast.h"
 #include "forecast/search.h"
 #include "forecast/startup.h"
@@ -89,6 +90,13 @@ class Document : JsonReader {
   }
 };
 
+const char* type_name(fsccl_dtype_t type) {
+  return type == FSCCL_FLOAT32 ? "fp32" : type == FSCCL_BFLOAT16 ? "bf16" : "fp16";
+}
+
+// Returns what is left of a time without a part of it. Rounding errors are 0.
+double rest_of(double all, double part) { return all - part > 1e-9 * all ? all - part : 0; }
+
 void write_memory(const Forecast& forecast, JsonWriter& out) {
   const Memory& memory = forecast.memory;
   out.map({{"shards_bytes", memory.shards},
@@ -112,10 +120,10 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
            {"batch", setup.batch},
            {"sequence", setup.sequence},
            {"accumulate", setup.accumulate},
-           {"shard_type", dtype_name(setup.shard)},
-           {"wire", dtype_name(setup.wire)},
-           {"reduce", dtype_name(setup.reduce)},
-           {"gradient_type", dtype_name(setup.sharded_grad)},
+           {"shard_type", type_name(setup.shard)},
+           {"wire", type_name(setup.wire)},
+           {"reduce", type_name(setup.reduce)},
+           {"gradient_type", type_name(setup.sharded_grad)},
            {"compute", setup.compute},
            {"optimizer", setup.optimizer},
            {"optimizer_bytes", setup.optimizer_bytes},
@@ -132,12 +140,12 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
 
 void write_step(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
   const Timeline& line = forecast.line;
-  const double hidden = line.communication_ns - line.exposed_ns;
   const std::string_view within = topo::traits(forecaster.machine().within.link).name;
   const auto bytes = [&] {
     out.begin_map();
-    if (within != "network") out.entry(within, forecast.within_bytes);
-    out.entry("network", forecast.between_bytes);
+    const bool shared = within == "network";  // one link carries both
+    if (!shared) out.entry(within, forecast.within_bytes);
+    out.entry("network", forecast.between_bytes + (shared ? forecast.within_bytes : 0));
     out.end_map();
   };
   out.map({{"step_s", line.step_ns * kS},
@@ -146,7 +154,7 @@ void write_step(const Forecaster& forecaster, const Forecast& forecast, JsonWrit
            {"compute_s", line.compute_ns * kS},
            {"communication_s", line.communication_ns * kS},
            {"exposed_s", line.exposed_ns * kS},
-           {"hidden_s", std::max(0.0, hidden) * kS},
+           {"hidden_s", rest_of(line.communication_ns, line.exposed_ns) * kS},
            {"optimizer_s", line.optimizer_ns * kS},
            {"tokens_per_s", forecast.tokens_per_s_per_rank() * forecast.setup.ranks},
            {"tokens_per_s_per_rank", forecast.tokens_per_s_per_rank()},
@@ -166,7 +174,7 @@ void write_units(const Forecaster& forecaster, const Forecast& forecast, JsonWri
               (forecast.units[u].price.reduce.ns + forecast.units[u].price.replicas.ns) * kMs},
              {"compute_ms", unit.compute_ns * kMs},
              {"exposed_ms", unit.exposed_ns * kMs},
-             {"hidden_ms", std::max(0.0, unit.communication_ns - unit.exposed_ns) * kMs},
+             {"hidden_ms", rest_of(unit.communication_ns, unit.exposed_ns) * kMs},
              {"gather", forecast.units[u].price.gather.how},
              {"reduce", forecast.units[u].price.reduce.how}});
   }
@@ -194,27 +202,42 @@ void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, J
   const Activations activations = activations_of(forecaster.model(), forecast.setup);
   const auto sharers = static_cast<uint64_t>(
       all.host_slots ? shard_group(forecast.setup, forecaster.machine()).per_host : 1);
-  double held = 0;
-  out.begin_list();
-  for (size_t i = 0; i < forecast.events.size(); i++) {
-    const Event& event = forecast.events[i];
-    const double before = event.unit ? activations.after[event.unit - 1] : 0;
-    if (event.kind == EventKind::compute)
-      held = event.backward ? before : activations.after[event.unit];
-    out.map({{"at_ms", forecast.line.event_ns[i] * kMs},
+  const auto point = [&](size_t i, double at_ns, double held) {
+    out.map({{"at_ms", at_ns * kMs},
              {"still_bytes", still},
              {"slots_bytes",
               forecast.slots.live_parameters[i] / sharers + forecast.slots.live_gradients[i]},
              {"activations_bytes", held}});
+  };
+  double held = 0, before_ns = 0;
+  out.begin_list();
+  for (size_t i = 0; i < forecast.events.size(); i++) {
+    const Event& event = forecast.events[i];
+    if (event.kind == EventKind::compute) {
+      // A backward pass that computes activations again holds them while it runs.
+      if (event.backward && activations.again[event.unit] > 0)
+        point(i, before_ns, held + activations.again[event.unit]);
+      held = event.backward ? (event.unit ? activations.after[event.unit - 1] : 0)
+                            : activations.after[event.unit];
+    }
+    before_ns = forecast.line.event_ns[i];
+    point(i, before_ns, held);
   }
   out.end_list();
 }
 
-void write_search(const std::vector<Choice>& choices, JsonWriter& out) {
+// Writes the best choices, and the present setup wherever it ranks.
+void write_search(const std::vector<Choice>& choices, const StepConfig& setup, JsonWriter& out) {
   out.begin_list();
-  for (size_t i = 0; i < std::min(choices.size(), kMostChoices); i++) {
+  for (size_t i = 0; i < choices.size(); i++) {
     const Choice& choice = choices[i];
-    out.map({{"shard_over", choice.setup.shared_by()},
+    const bool now = alike(choice.setup, setup);
+    if (i >= kMostChoices && !now) continue;
+    out.map({{"now", now},
+             {"place", i + 1},
+             {"batch", choice.setup.batch},
+             {"accumulate", choice.setup.accumulate},
+             {"shard_over", choice.setup.shared_by()},
              {"keep_bytes", choice.setup.keep_bytes},
              {"prefetch", choice.setup.prefetch},
              {"by_parameter", choice.setup.by_parameter},
@@ -227,27 +250,6 @@ void write_search(const std::vector<Choice>& choices, JsonWriter& out) {
              {"fits", choice.fits}});
   }
   out.end_list();
-}
-
-// Says in words what to change so that the setup fits, or, if nothing that was tried fits, what
-// takes less memory. The text is empty if the setup fits already.
-std::string advice_of(const Forecast& forecast, const std::vector<Choice>& choices) {
-  if (forecast.fits()) return "";
-  if (choices.empty() || !choices.front().fits)
-    return fmt::format(
-        "nothing that was tried fits {} bytes a rank: more ranks, a smaller batch ({} now) or "
-        "shorter sequences ({} "
-        "tokens now) lower it; the least that was found is {} bytes",
-        forecast.memory_limit, forecast.setup.batch, forecast.setup.sequence,
-        choices.empty() ? forecast.memory.total() : choices.front().memory);
-  const StepConfig& setup = choices.front().setup;
-  return fmt::format(
-      "fits, and is the fastest of those that do: shards over {} ranks, prefetch {}, keep {} "
-      "bytes, {}checkpointing "
-      "{}: {} bytes a rank",
-      setup.shared_by(), setup.prefetch, setup.keep_bytes,
-      setup.by_parameter ? "slots by parameter, " : "", setup.checkpoint ? "full" : "none",
-      choices.front().memory);
 }
 
 void write_startup(int ranks, const Startup& start, JsonWriter& out) {
@@ -272,18 +274,27 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWr
   out.begin_list();
   if (forecaster.model().estimated)
     out.text(
-        "operations and activations are estimated from the shapes of the parameters: "
-        "fsccl_torch.export_model() counts them");
-  out.text(forecaster.machine().gpu ? "kernels that communicate and compute at the same time "
-                                      "slow each other down: not modelled"
-                                    : "caches and cores that communication and computation "
-                                      "share: only the processor's time is");
+        "operations and activations: estimated from the shapes of the parameters "
+        "(fsccl_torch.export_model() counts them)");
+  if (!forecaster.model().without_attention.empty())
+    out.text(fmt::format(
+        "attention of {}: no parameter has the name of an output projection (o_proj, out_proj, "
+        "attention.wo, attn.c_proj), so the operations that grow with the sequence are left out; "
+        "give forward_flops_per_context",
+        forecaster.model().without_attention));
+  if (const double counted = forecaster.model().counted_at;
+      counted > 0 && counted != setup.sequence)
+    out.text(fmt::format("activations at {} tokens: the model's file has those of {} tokens",
+                         setup.sequence, counted));
+  out.text(forecaster.machine().gpu
+               ? "how much kernels that communicate slow down those that compute beside them"
+               : "how much communication and computation take from each other's caches");
   if (setup.ranks > forecaster.machine().ranks_per_host)
-    out.text("other traffic of the network, and how its switches are over-subscribed: not known");
+    out.text("other traffic of the network, and how its switches are over-subscribed");
   if (forecaster.machine().memory_gb_per_s <= 0)
-    out.text("how fast memory is, so the optimizer's update is left out");
-  out.text("reading of data, checkpoints to disk and evaluation: not in the step");
-  out.text("memory that a framework's own allocator loses to fragments: not in the bytes");
+    out.text("the time of the optimizer's update: the machine has no memory_gb_per_s");
+  out.text("the time of reading data, of writing checkpoints and of evaluation");
+  out.text("memory that a framework's own allocator loses to fragments");
   out.end_list();
 }
 
@@ -294,15 +305,23 @@ void write_answer(const Forecaster& forecaster, const Forecast& forecast, JsonWr
   const auto of_model = [&] {
     out.map({{"name", model.name},
              {"parameters", model.elements()},
+             {"trained_parameters", model.trained_elements()},
              {"units", model.units.size()},
-             {"flops_per_token", 3 * model.forward_flops(setup.sequence)},
+             {"flops_per_token",
+              model.forward_flops(setup.sequence) + model.backward_flops(setup.sequence)},
              {"estimated", model.estimated}});
   };
   const auto of_machine = [&] {
     out.map({{"name", machine.name},
              {"source", machine.source},
              {"ranks_per_host", machine.ranks_per_host},
-             {"hosts", std::max(1, setup.ranks / machine.ranks_per_host)}});
+             {"hosts", std::max(1, setup.ranks / machine.ranks_per_host)},
+             {"tflops", machine.flops * 1e-12},
+             {"within", topo::traits(machine.within.link).name},
+             {"within_gb_per_s", machine.within.gb_per_s},
+             {"between_gb_per_s", machine.between.gb_per_s},
+             {"carrier", machine.carrier == Carrier::nccl ? "nccl" : "plans"},
+             {"topology", machine.topology}});
   };
   const auto interval = [&] {
     out.map({{"computation", forecaster.uncertainty.compute},
@@ -329,7 +348,7 @@ Status add_extras(const JsonValue& given, Forecaster& forecaster, const Forecast
   std::vector<Choice> choices;
   if (wanted(given, "search") || !forecast.fits()) {
     FSCCL_ASSIGN(choices, search(forecaster, forecast.setup));
-    out.entry("search", [&] { write_search(choices, out); });
+    out.entry("search", [&] { write_search(choices, forecast.setup, out); });
   }
   if (const std::string advice = advice_of(forecast, choices); !advice.empty())
     out.entry("advice", advice);
@@ -350,7 +369,8 @@ Status add_extras(const JsonValue& given, Forecaster& forecaster, const Forecast
                {"step_s", one.step_ns * kS},
                {"exposed_s", one.exposed_ns * kS},
                {"tokens_per_s_per_rank", one.tokens_per_s_per_rank},
-               {"memory_bytes", one.memory}});
+               {"memory_bytes", one.memory},
+               {"fits", one.fits}});
     };
     out.entry("scaling", [&] { out.list(points, point); });
   }

@@ -7,7 +7,7 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(const Model& model) : model_(model) {}
+  explicit Writer(const Model& model) : model_(model), first_(model.first_trained()) {}
   void add(EventKind kind, size_t unit, bool backward, size_t param = Event::kAll) {
     events_.push_back({kind, unit, backward, param});
   }
@@ -27,7 +27,7 @@ class Writer {
     std::vector<size_t> order;  // the root, the other units, the root again, and back
     for (size_t u = 0; u < units(); u++) order.push_back(u);
     if (units() > 1 && root.size() > 1) order.push_back(0);
-    for (size_t u = units(); u-- > 1;) order.push_back(u);
+    for (size_t u = units(); u-- > std::max<size_t>(first_, 1);) order.push_back(u);
     const size_t forward = units() > 1 ? units() : 0;
     const bool early = prefetch > 0;
     add(EventKind::gather, order[0], false);
@@ -45,8 +45,10 @@ class Writer {
       add(EventKind::give_back, u, backward);
       if (!early || again) gather_next();
     }
-    add(EventKind::gradients, 0, true, 0);
-    add(EventKind::reduce, 0, true, 0);
+    if (!root[0].frozen) {
+      add(EventKind::gradients, 0, true, 0);
+      add(EventKind::reduce, 0, true, 0);
+    }
     return std::move(events_);
   }
 
@@ -58,32 +60,37 @@ class Writer {
     size_t issued = 0;
     const auto issue_to = [&](size_t end) {
       for (; issued < std::min(end, units()); issued++)
-        if (const size_t u = unit_at(issued); !backward || u != 0)
+        if (const size_t u = unit_at(issued); !backward || (u != 0 && u >= first_))
           add(EventKind::gather, u, backward);
     };
     issue_to(1);
     for (size_t k = 0; k < units(); k++) {
       const size_t u = unit_at(k);
+      if (backward && u != 0 && u < first_) continue;
+      const bool reduces = backward && model_.units[u].trains();
       if (!backward || u != 0) add(EventKind::wait, u, backward);
-      if (backward) add(EventKind::gradients, u, true);
+      if (reduces) add(EventKind::gradients, u, true);
       if (prefetch > 0) issue_to(k + 1 + static_cast<size_t>(prefetch));
       add(EventKind::compute, u, backward);
       if (backward || u != 0) add(EventKind::give_back, u, backward);
-      if (backward) add(EventKind::reduce, u, true);
+      if (reduces) add(EventKind::reduce, u, true);
       if (prefetch == 0) issue_to(k + 2);
     }
   }
   void backward_params(size_t u, size_t begin) {
-    const size_t end = model_.units[u].params.size();
-    for (size_t i = end; i-- > begin;) {
-      add(EventKind::gradients, u, true, i);
-      if (i + 1 < end) add(EventKind::reduce, u, true, i + 1);
+    const std::vector<ModelParam>& params = model_.units[u].params;
+    size_t last = params.size();  // the parameter whose gradient has not been reduced yet
+    for (size_t i = params.size(); i-- > begin;) {
+      if (!params[i].frozen) add(EventKind::gradients, u, true, i);
+      if (last < params.size()) add(EventKind::reduce, u, true, last);
+      last = params[i].frozen ? params.size() : i;
       add(EventKind::give_back, u, true, i);
     }
-    if (begin < end) add(EventKind::reduce, u, true, begin);
+    if (last < params.size()) add(EventKind::reduce, u, true, last);
   }
 
   const Model& model_;
+  const size_t first_;  // the backward pass ends with this unit, and the root
   std::vector<Event> events_;
 };
 
@@ -98,7 +105,7 @@ std::vector<bool> kept_units(const Model& model, const std::vector<uint64_t>& sl
                              uint64_t keep_bytes) {
   std::vector<bool> kept(model.units.size(), false);
   uint64_t used = 0;
-  for (size_t u = 1; u < kept.size(); u++)
+  for (size_t u = std::max<size_t>(model.first_trained(), 1); u < kept.size(); u++)
     if (slot_bytes[u] <= keep_bytes - used) kept[u] = true, used += slot_bytes[u];
   return kept;
 }

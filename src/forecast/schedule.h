@@ -5,7 +5,8 @@
 // parameters are given back, and its gradients are reduced. `prefetch` units are gathered before
 // the present one is used; with 0, the next one is gathered when the present one is given back. By
 // parameter, the backward pass gives parameters back and reduces gradients one by one, and the
-// root's embedding and head are handled apart.
+// root's embedding and head are handled apart. Frozen parameters have neither gradients nor a
+// reduction, and the backward pass ends at the first unit with one that is not frozen.
 #pragma once
 #include <vector>
 
@@ -32,8 +33,9 @@ struct Event {
 
 std::vector<Event> step_events(const Model& model, int prefetch, bool by_parameter);
 
-// Returns which units keep their slots from the forward to the backward pass. The units are taken
-// in order, each if its slot still fits into `keep_bytes`. The root is not among them.
+// Returns which units keep their slots from the forward to the backward pass. The units of the
+// backward pass are taken in order, each if its slot still fits into `keep_bytes`. The root is not
+// among them.
 std::vector<bool> kept_units(const Model& model, const std::vector<uint64_t>& slot_bytes,
                              uint64_t keep_bytes);
 

@@ -23,32 +23,53 @@ Choice choice_of(const Forecast& forecast) {
           forecast.memory.total(),  forecast.fits()};
 }
 
+// Returns the sizes of micro-batches to try, with as many micro-batches as make the same step: this
+// size, a half, a quarter and so on, and twice and four times as much.
+std::vector<std::pair<int, int>> batches_of(const StepConfig& setup) {
+  std::vector<std::pair<int, int>> made{{setup.batch, setup.accumulate}};
+  for (int by = 2; setup.batch % by == 0 && setup.accumulate <= kMostAccumulate / by; by *= 2)
+    made.emplace_back(setup.batch / by, setup.accumulate * by);
+  for (int by = 2; by <= 4 && setup.accumulate % by == 0 && setup.batch <= kMostBatch / by; by *= 2)
+    made.emplace_back(setup.batch * by, setup.accumulate / by);
+  return made;
+}
+
 Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machine& machine,
                                            const Model& model) {
   const uint64_t all = model.elements() * dtype_size(setup.wire);
-  std::vector<StepConfig> made;
-  for (const int degree : degrees_of(setup, machine))
-    for (const bool checkpoint : {false, true})
-      for (const int prefetch : {0, 1, 2})
-        // The numbers are quarters of the model that are kept; -1 stands for slots by parameter.
-        for (const int kept : {0, 2, 4, -1}) {
-          if (kept < 0 && prefetch > 1) continue;
-          StepConfig one = setup;
-          one.copy_per_host = false;
-          one.shard_over = degree == setup.ranks ? 0 : degree;
-          one.checkpoint = checkpoint;
-          one.prefetch = prefetch;
-          one.by_parameter = kept < 0;
-          one.keep_bytes = kept > 0 ? all / 4 * static_cast<uint64_t>(kept) : 0;
-          made.push_back(one);
-          if (setup.codec_ratio <= 1) continue;
-          one.codec_ratio = 1;
-          made.push_back(one);
-        }
+  std::vector<StepConfig> made{setup};
+  for (const auto& [batch, accumulate] : batches_of(setup))
+    for (const int degree : degrees_of(setup, machine))
+      for (const bool checkpoint : {false, true})
+        for (const int prefetch : {0, 1, 2})
+          // The numbers are quarters of the model that are kept; -1 stands for slots by parameter.
+          for (const int kept : {0, 2, 4, -1}) {
+            if (kept < 0 && prefetch > 1) continue;
+            StepConfig one = setup;
+            one.batch = batch;
+            one.accumulate = accumulate;
+            one.copy_per_host = false;
+            one.shard_over = degree == setup.ranks ? 0 : degree;
+            one.checkpoint = checkpoint;
+            one.prefetch = prefetch;
+            one.by_parameter = kept < 0;
+            one.keep_bytes = kept > 0 ? all / 4 * static_cast<uint64_t>(kept) : 0;
+            if (!alike(one, setup)) made.push_back(one);
+            if (setup.codec_ratio <= 1) continue;
+            one.codec_ratio = 1;
+            made.push_back(one);
+          }
   return made;
 }
 
 }  // namespace
+
+bool alike(const StepConfig& a, const StepConfig& b) {
+  return a.shared_by() == b.shared_by() && a.batch == b.batch && a.accumulate == b.accumulate &&
+         a.checkpoint == b.checkpoint && a.prefetch == b.prefetch &&
+         a.by_parameter == b.by_parameter && a.keep_bytes == b.keep_bytes &&
+         a.codec_ratio == b.codec_ratio;
+}
 
 Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup) {
   FSCCL_ASSIGN(const std::vector<StepConfig> setups,
@@ -109,7 +130,7 @@ Result<std::vector<ScalePoint>> scaling(Forecaster& forecaster, const StepConfig
     if (!check_step_config(one, per_host).ok()) continue;
     FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
     points.push_back({ranks, forecast.line.step_ns, forecast.line.exposed_ns,
-                      forecast.tokens_per_s_per_rank(), forecast.memory.total()});
+                      forecast.tokens_per_s_per_rank(), forecast.memory.total(), forecast.fits()});
   }
   return points;
 }

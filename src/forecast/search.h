@@ -16,9 +16,13 @@ struct Choice {
 };
 
 // Varies the degree of sharding, the bytes that are kept, prefetch, slots by parameter,
-// checkpointing, and, if the setup names a codec, its use. The choices that fit come first, by the
+// checkpointing, the size of micro-batches with the same tokens in a step, and, if the setup names
+// a codec, its use. The setup itself is among the choices. The choices that fit come first, by the
 // time of their step. The others follow, by their memory.
 Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup);
+
+// Returns true if the two are equal in all that a search varies.
+bool alike(const StepConfig& a, const StepConfig& b);
 
 struct WhatIf {
   std::string what;
@@ -34,6 +38,7 @@ struct ScalePoint {
   int ranks = 0;
   double step_ns = 0, exposed_ns = 0, tokens_per_s_per_rank = 0;
   uint64_t memory = 0;
+  bool fits = false;
 };
 Result<std::vector<ScalePoint>> scaling(Forecaster& forecaster, const StepConfig& setup);
 

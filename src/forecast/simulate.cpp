@@ -1,6 +1,7 @@
 #include "forecast/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fsccl::forecast {
 namespace {
@@ -42,6 +43,36 @@ class Simulation {
         break;
     }
     if (first_batch) line_.event_ns.push_back(compute_);
+  }
+
+  // How far the communication that was issued lies behind the computation. All that a micro-batch
+  // waits for is issued in it, so its times follow from this alone.
+  double behind_ns() const { return std::max(0.0, communication_ - compute_); }
+  double now_ns() const { return compute_; }
+  // The sums so far, without spans and events.
+  Timeline sums() const {
+    Timeline sums;
+    sums.units = line_.units;
+    sums.compute_ns = line_.compute_ns;
+    sums.communication_ns = line_.communication_ns;
+    sums.exposed_ns = line_.exposed_ns;
+    return sums;
+  }
+
+  // Adds `times` micro-batches that take as long as the last one, which began with `before`.
+  void repeat(int times, const Timeline& before, double began_ns) {
+    const auto more = [times](double& sum, double was) { sum += times * (sum - was); };
+    for (size_t u = 0; u < line_.units.size(); u++) {
+      more(line_.units[u].compute_ns, before.units[u].compute_ns);
+      more(line_.units[u].communication_ns, before.units[u].communication_ns);
+      more(line_.units[u].exposed_ns, before.units[u].exposed_ns);
+    }
+    more(line_.compute_ns, before.compute_ns);
+    more(line_.communication_ns, before.communication_ns);
+    more(line_.exposed_ns, before.exposed_ns);
+    const double added = times * (compute_ - began_ns);
+    compute_ += added;
+    communication_ += added;
   }
 
   Timeline finish(double optimizer_ns) {
@@ -100,9 +131,17 @@ class Simulation {
 Timeline simulate(const std::vector<Event>& events, const std::vector<UnitTimes>& units,
                   const std::vector<bool>& kept, int micro_batches, bool overlaps,
                   double optimizer_ns) {
+  constexpr double kSame = 1e-9;  // part of a micro-batch's time
   Simulation simulation(units, kept, overlaps);
-  for (int batch = 0; batch < micro_batches; batch++)
+  for (int batch = 0; batch < micro_batches; batch++) {
+    const double began_ns = simulation.now_ns(), behind_ns = simulation.behind_ns();
+    const Timeline before = simulation.sums();
     for (const Event& event : events) simulation.run(event, batch == 0);
+    if (std::abs(simulation.behind_ns() - behind_ns) > kSame * (simulation.now_ns() - began_ns))
+      continue;
+    simulation.repeat(micro_batches - 1 - batch, before, began_ns);  // they are all alike
+    break;
+  }
   return simulation.finish(optimizer_ns);
 }
 

@@ -15,7 +15,8 @@ struct UnitTimes {
   UnitPrice price;
   double kept_ns = 0;  // time of an unshard if the slot still has the parameters
   double forward_ns = 0, backward_ns = 0, recompute_ns = 0;
-  std::vector<double> param_share;  // share of the unit's elements, by parameter
+  // share of the unit's elements that are not frozen, by parameter
+  std::vector<double> param_share;
 };
 
 struct Span {

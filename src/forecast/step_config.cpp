@@ -49,13 +49,19 @@ class ConfigReader : JsonReader {
   }
   Status read_only(const Json& json, const char* place, StepConfig* setup) {
     if (!object(json, place,
-                {"ranks",         "batch",       "sequence",       "accumulate",
-                 "shard_over",    "shard_type",  "wire",           "reduce",
-                 "gradient_type", "compute",     "optimizer",      "optimizer_bytes",
-                 "layout",        "keep_bytes",  "prefetch",       "by_parameter",
-                 "checkpoint",    "codec_ratio", "codec_gb_per_s", "memory_limit_bytes"}))
+                {"ranks", "batch", "sequence", "accumulate", "shard_over", "shard_type", "wire",
+                 "reduce", "gradient_type", "compute", "optimizer", "optimizer_bytes", "layout",
+                 "keep_bytes", "prefetch", "by_parameter", "checkpoint", "codec_ratio",
+                 "codec_gb_per_s"}))
       return problem();
-    return read(json, setup);
+    const std::string compute = setup->compute;
+    FSCCL_TRY(read(json, setup));
+    if (setup->compute == compute) return success();
+    wrong(
+        "{}.compute is \"{}\", but the forecast computes in \"{}\": the part of the peak that "
+        "one type reaches says nothing of another one, so measure a step in \"{}\"",
+        place, setup->compute, compute, compute);
+    return problem();
   }
 
  private:
@@ -94,9 +100,9 @@ class ConfigReader : JsonReader {
 
   bool sizes(const Json& json, StepConfig* setup) {
     return whole(json, "ranks", 1, kMostRanks, &setup->ranks) &&
-           whole(json, "batch", 1, 1 << 20, &setup->batch) &&
+           whole(json, "batch", 1, kMostBatch, &setup->batch) &&
            whole(json, "sequence", 1, 1 << 27, &setup->sequence) &&
-           whole(json, "accumulate", 1, 1 << 16, &setup->accumulate) &&
+           whole(json, "accumulate", 1, kMostAccumulate, &setup->accumulate) &&
            whole(json, "prefetch", 0, 8, &setup->prefetch) &&
            bytes(json, "memory_limit_bytes", &setup->memory_limit);
   }
@@ -129,8 +135,9 @@ class ConfigReader : JsonReader {
       return false;
     if (setup->codec_ratio < 1)
       return wrong("codec_ratio is {}: a codec shortens by 1 or more", setup->codec_ratio);
-    if (setup->codec_ratio == 1 && setup->codec_gb_per_s > 0)
+    if (setup->codec_ratio == 1 && json.contains("codec_gb_per_s") && setup->codec_gb_per_s > 0)
       return wrong("codec_gb_per_s without a codec: give codec_ratio, by which it shortens, too");
+    if (setup->codec_ratio == 1) setup->codec_gb_per_s = 0;
     if (layout == "flat")
       setup->layout = FSCCL_LAYOUT_FLAT;
     else if (layout == "ragged")

@@ -10,6 +10,8 @@
 
 namespace fsccl::forecast {
 
+inline constexpr int kMostBatch = 1 << 20, kMostAccumulate = 1 << 16;
+
 struct StepConfig {
   int ranks = 1;
   int batch = 1;               // sequences of a rank in a micro-batch

@@ -1,6 +1,7 @@
 """Checks `fsccl-info forecast`. usage: info_forecast_test.py INFO PERF FOLDER-OF-TOPOLOGIES"""
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -91,8 +92,39 @@ expect(owners == answer['memory']['total_bytes'], answer['memory'])
 
 # A setup that does not fit is reported, with what to change.
 text = run('llama-3-70b', '--ranks', '64', '--sequence', '8192')
-expect('DOES NOT FIT' in text and 'what to change: fits, and is the fastest' in text, text)
-expect('checkpointing full' in text, text)
+expect('DOES NOT FIT' in text and 'the shortest of what fits' in text, text)
+expect('full checkpointing' in text, text)
+# So is a smaller batch with more micro-batches, if that is faster, and where the setup itself ranks.
+batch = ('llama-3-8b', '--ranks', '16', '--sequence', '8192')
+large = forecast(*batch, '--batch', '2', '--accumulate', '4')
+expect('micro-batches of 1 sequences instead of 2 (8 of them)' in large['advice'], large['advice'])
+best = large['search'][0]
+expect((best['batch'], best['accumulate']) == (1, 8), best)
+same = forecast(*batch, '--batch', '1', '--accumulate', '8')
+expect(same['step']['step_s'] >= 0.999 * best['step_s'], f'{same["step"]} {best}')
+now = [row for row in large['search'] if row['now']]
+expect(len(now) == 1 and not now[0]['fits'] and now[0]['batch'] == 2, now)
+
+# Bytes over NCCL's rings: a rank receives each element once, and each host's come from another.
+ring = forecast(*batch, '--carrier', 'nccl')['step']['bytes_per_rank']
+alone = forecast('llama-3-8b', '--ranks', '8', '--sequence', '8192', '--carrier', 'nccl')
+received = alone['step']['bytes_per_rank']['nvlink'] * (15 / 16) / (7 / 8)
+expect(abs(ring['network'] + ring['nvlink'] - received) < 0.001 * received, f'{ring} {received}')
+expect(abs(ring['nvlink'] / ring['network'] - 7) < 0.001, ring)
+
+# Ranks that share the cores of this machine share its memory.
+here = [
+    forecast('llama-3.2-1b', '--machine', 'here', '--ranks', str(ranks))['memory']['limit_bytes']
+    for ranks in (1, 64)
+]
+cores = len(os.sched_getaffinity(0))
+expect(abs(here[1] * 64 - here[0] * min(cores, 64)) < 64 * 1024 * 1024, f'{here} {cores}')
+
+# The assumed speeds are told, and in which case a name of a model is written does not matter.
+text = run('Llama-3-8B', '--ranks', '16', '--topology', samples / 'dgx_h100.json')
+for words in ('989 TFLOP/s', 'by nvlink within a host', 'GB/s one way of a host', 'dgx_h100.json'):
+    expect(words in text, f'{words}: {text[:800]}')
+
 # A measured step makes the interval narrow, and the forecast right.
 measured = forecast('llama-3-8b', '--ranks', '64', '--measured', '0.9')
 expect(abs(measured['step']['step_s'] - 0.9) < 1e-6, measured['step'])
@@ -112,7 +144,7 @@ with tempfile.TemporaryDirectory() as folder:
     page = pathlib.Path(folder) / 'page.html'
     parts = ('--search', '--what-if', '--startup')
     text = run('llama-3.2-1b', '--ranks', '8', '--report', page, *parts, '--codec-ratio', '3')
-    for words in ('bfloat16 gathered', 'adam with 8 bytes', 'slots by unit', '3 times fewer bytes'):
+    for words in ('bf16 gathered', 'adam with 8 bytes', 'slots by unit', '3 times fewer bytes'):
         expect(words in text, f'the setup: {words}: {text[:600]}')
     html = page.read_text(encoding='utf-8')
     for words in ('shards over ranks', 'what if', 'twice the ranks', 'the start', 'exposed, s'):
@@ -180,13 +212,25 @@ with tempfile.TemporaryDirectory() as folder:
         written(f'calibration{i}.json', f'{{"calibration": {{"step_s": 1, "configuration": {c}}}}}')
         for i, c in enumerate(('{"rank": 8}', '[]'))
     ]
+    weight = '["weight", [8, 8]]'
+    twins = [
+        written(f'twins{i}.json', f'{{"name": "m", "units": [{units}]}}')
+        for i, units in enumerate(
+            (
+                f'{{"name": "a", "params": [{weight}]}}, {{"name": "a", "params": [{weight}]}}',
+                f'{{"name": "a", "params": [{weight}, {weight}]}}',
+            )
+        )
+    ]
     halves = written('halves.json', '{"machine": {"ranks_per_host": 1.5}}')
     cut = written('cut.json', '{"machine": {"tflops": {"bf16": 1e-320}}}')
     wrong_files = [
         (written('deep.json', '[' * 200_000 + ']' * 200_000), 'deep.json'),
         (written('list.json', '[]'), 'an object was expected'),
         (written('number.json', '5'), 'an object was expected'),
-        (written('empty.json', ''), 'line 1, column 1'),
+        (written('empty.json', ''), 'it is empty'),
+        (written('html.json', '<html>'), 'line 1, column 1'),
+        (written('twice.json', '{"ranks": 8, "ranks": 16}'), 'the key "ranks" more than once'),
         (written('utf8.json', b'{"name": "\xff"}'), 'line 1, column'),
         (pathlib.Path(folder), 'directory'),
         ('/dev/zero', 'more than'),
@@ -199,7 +243,7 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--tflops', '0'), 2, ['--tflops', 'no number from 1e-06 to']),
         (('llama-3-8b', '--tflops', '1e-300'), 2, ['--tflops', 'no number from 1e-06 to']),
         (('llama-3-8b', '--measured', 'nan'), 2, ['--measured', 'no number above 0']),
-        (('llama-3-8b', '--efficiency', '0'), 2, ['--efficiency', 'no number from 0.0001 to 1']),
+        (('llama-3-8b', '--efficiency', '0'), 2, ['--efficiency', 'no number from 0.001 to 1']),
         (('llama-3-8b', '--efficiency', 'nan'), 2, ['--efficiency', 'no number']),
         (('llama-3-8b', '--efficiency', '0.5', '--measured', '1'), 2, ['excludes']),
         (('llama-3-8b', '--codec-ratio', 'nan'), 2, ['--codec-ratio', 'from 1 to 100']),
@@ -217,6 +261,10 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--machine', 'here', '--ranks', '5000'), 1, ['which may have 4096']),
         (('llama-3-8b', '--report', ''), 2, ['a file has no name']),
         (('llama-3-8b', '--report', '-'), 2, ['give the name of a file']),
+        (('llama-3-8b', '--report', '--json'), 2, ['--json is an option']),
+        (('llama-3-8b', '--measured', '900'), 1, ['seconds (not ms)']),
+        ((twins[0],), 1, ['also the name of an earlier unit', 'the model is', 'twins0.json']),
+        ((twins[1],), 1, ['also the name of an earlier parameter', 'twins1.json']),
         (('llama-3-8b', '--topology', '\udcff'), 2, ['not UTF-8']),
         (
             (

@@ -96,7 +96,7 @@ TEST(Readers, TuningFilesAndKeptCosts) {
 }
 
 TEST(Readers, Forecasts) {
-  expect_error_where_memory_is_short(500, [] { return forecast::forecast_json(kForecast); });
+  expect_error_where_memory_is_short(400, [] { return forecast::forecast_json(kForecast); });
 }
 
 }  // namespace

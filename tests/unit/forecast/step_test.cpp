@@ -134,6 +134,30 @@ TEST(Step, MicroBatchesRepeatAllButTheUpdate) {
   EXPECT_NEAR(simulate(events, times(13, 10, 10, 100), kept, 4, true, 7).step_ns, 4 * one + 7, 40);
 }
 
+// Micro-batches that are like the one before are not simulated, and their times are added.
+TEST(Step, ManyMicroBatchesAreAsManyAsFew) {
+  const Model model = model_of(kSmall);
+  const std::vector<bool> kept(model.units.size(), false);
+  const auto events = step_events(model, 1, false);
+  for (const bool overlaps : {true, false})
+    for (const double gather : {10.0, 90.0, 400.0}) {
+      const std::vector<UnitTimes> units = times(13, gather, 130, 100);
+      const auto at = [&](int count) { return simulate(events, units, kept, count, overlaps, 7); };
+      const Timeline few = at(40), more = at(41), many = at(65'536);
+      const double batches = 65'536 - 40;
+      EXPECT_NEAR(many.step_ns, few.step_ns + batches * (more.step_ns - few.step_ns),
+                  1e-6 * many.step_ns);
+      EXPECT_NEAR(many.exposed_ns, few.exposed_ns + batches * (more.exposed_ns - few.exposed_ns),
+                  1e-6 * many.step_ns);
+      EXPECT_NEAR(many.compute_ns, 65'536 * at(1).compute_ns, 1e-6 * many.compute_ns);
+      EXPECT_NEAR(many.communication_ns, 65'536 * at(1).communication_ns,
+                  1e-6 * many.communication_ns);
+      EXPECT_NEAR(many.step_ns, many.compute_ns + many.exposed_ns + 7, 1e-6 * many.step_ns);
+      EXPECT_EQ(many.spans.size(), few.spans.size());
+      EXPECT_EQ(many.event_ns, few.event_ns);
+    }
+}
+
 TEST(Step, ExposedAndHiddenAddUpByUnit) {
   Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
   StepConfig setup;
@@ -297,9 +321,20 @@ TEST(Step, SaysWhatIsWrongAndWhatToDo) {
       {{{"machine", {{"ranks_per_host", 0}}}}, "give \"ranks_per_host\" or \"topology\""},
       {{{"machine", {{"within", {{"link", "string"}}}}}}, "no class of links"},
       {{{"calibration", {{"step_s", 0}}}}, "calibration needs either"},
-      {{{"codec_ratio", 0.5}}, "shortens by 1 or more"}};
+      {{{"codec_ratio", 0.5}}, "shortens by 1 or more"},
+      {{{"codec_gb_per_s", 10}}, "give codec_ratio"},
+      {{{"calibration", {{"step_s", 1}, {"configuration", {{"compute", "fp32"}}}}}},
+       "measure a step in \"bf16\""},
+      {{{"calibration", {{"step_s", 1}, {"configuration", {{"memory_limit_bytes", 1}}}}}},
+       "\"memory_limit_bytes\"; known are"}};
   for (const auto& [changes, words] : cases)
     EXPECT_NE(said(changes).find(words), std::string::npos) << said(changes);
+  // A step that was measured without a codec calibrates the forecast of one with it.
+  EXPECT_EQ(said({{"codec_ratio", 2},
+                  {"codec_gb_per_s", 10},
+                  {"calibration",
+                   {{"step_s", 1e-1}, {"configuration", {{"codec_ratio", 1}, {"batch", 8}}}}}}),
+            "fine");
   EXPECT_NE(forecast_json("{").status().text().find("not JSON"), std::string::npos);
   EXPECT_NE(forecast_json("{}").status().text().find("has no \"model\""), std::string::npos);
 }

@@ -1,0 +1,14 @@
+// Says in words what to change so that a setup fits the memory of a rank.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "forecast/search.h"
+
+namespace fsccl::forecast {
+
+// `choices` are those of search(). If none of them fits, the text says what takes less memory. The
+// text is empty if the setup fits already.
+std::string advice_of(const Forecast& forecast, const std::vector<Choice>& choices);
+
+}  // namespace fsccl::forecast
