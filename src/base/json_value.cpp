@@ -125,7 +125,7 @@ Result<JsonValue> parse_json_text(const std::string& text, const std::string& so
   if (builder.too_large)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: a number in it is too large", source);
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: it is empty, but JSON was expected", source);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: it is empty", source);
   const std::string_view before = std::string_view(text).substr(0, builder.before_error);
   const size_t line_begin = before.rfind('\n') + 1;  // 0 if there is none
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,

@@ -277,7 +277,9 @@ void write_vertex(const Topology& topology, const Tree& tree, int index, JsonWri
 }  // namespace
 
 Result<Topology> parse_json(const std::string& text, const std::string& source) {
-  const Result<JsonValue> json = parse_json_text(text, source);
+  Result<JsonValue> json = parse_json_text(text, source);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (!json.ok() && (first == text.npos || text[first] == '{')) return json.take_status();
   if (!json.ok())
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, and not XML of hwloc either",
                 json.status().text());
