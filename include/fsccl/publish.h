@@ -40,7 +40,8 @@ typedef struct fsccl_publish_config {
    * blocks of whole copies), beside the copy of the newest version; 0: as many as the copy has, and
    * 16 MiB at least */
   uint64_t limit_bytes;
-  /* a subscriber that reads nothing for this time is disconnected; 0: FSCCL_TIMEOUT_MS */
+  /* a subscriber that reads less than 256 KiB in this time of what waits for it is disconnected; 0:
+   * FSCCL_TIMEOUT_MS */
   int64_t timeout_ms;
   int64_t linger_ms;   /* fsccl_publisher_destroy() waits for subscribers at most so long */
   uint32_t flags;      /* FSCCL_CODEC_NIBBLES_ONLY: more bytes, less time of processors */
@@ -114,7 +115,7 @@ typedef struct fsccl_publish_report {
   uint64_t sent_bytes;    /* bytes to subscribers, in all */
   uint64_t whole_copies;  /* whole copies that were begun */
   uint64_t given_up;      /* whole copies and records cut off for the limit or for lack of memory */
-  uint64_t disconnected;  /* subscribers that took nothing for timeout_ms */
+  uint64_t disconnected;  /* subscribers that took too little in timeout_ms */
   uint64_t strangers;     /* connections that did not prove that they know the key */
   double publish_cpu_s;   /* processor time of fsccl_publish() */
   double serving_cpu_s;   /* processor time of the service thread for subscribers */

@@ -12,6 +12,9 @@ namespace {
 // The most bytes of answers that one call of write() sends, so that other callbacks of the service
 // thread have their turn.
 constexpr size_t kAtOnce = size_t{1} << 20;
+// A subscriber that takes fewer bytes than this before its timeout counts as one that takes none:
+// blocks that are kept for its whole copy would take the place of others' copies.
+constexpr size_t kLeastTaken = size_t{256} << 10;
 
 }  // namespace
 
@@ -58,7 +61,7 @@ void Feed::start(History& history) {
 
 Result<bool> Feed::write(History& history, int64_t now_ns) {
   size_t budget = kAtOnce;
-  if (!stuck_) moved_ns_ = now_ns;  // the socket has taken all that was offered so far
+  if (!stuck_) moved_ns_ = now_ns, taken_ = 0;  // the socket has taken all that was offered so far
   for (;;) {
     if (sending_.cut())
       return fail(
@@ -78,7 +81,8 @@ Result<bool> Feed::write(History& history, int64_t now_ns) {
                  send_some(fd(), unsent_.data(), std::min(unsent_.size(), budget)));
     if (count == 0) return stuck_ = true;
     stuck_ = false;
-    moved_ns_ = now_ns;
+    taken_ += count;
+    if (taken_ >= kLeastTaken) moved_ns_ = now_ns, taken_ = 0;
     sent_bytes_ += count;
     budget -= count;
     unsent_ = unsent_.subspan(count);

@@ -29,7 +29,7 @@ class Feed {
 
   int fd() const { return channel_->fd(); }
   uint64_t have() const { return have_; }  // the subscriber's newest complete version
-  // Returns for how long the subscriber has taken none of the bytes that wait for it.
+  // Returns for how long the subscriber has taken less than 256 KiB of the bytes that wait for it.
   int64_t stuck_for_ns(int64_t now_ns) const;
   uint64_t sent_bytes() const { return sent_bytes_; }
   uint64_t whole_copies() const { return whole_copies_; }
@@ -47,7 +47,8 @@ class Feed {
   uint64_t have_ = 0, told_ = 0;  // told_: the version in the last News
   bool news_due_ = true;
   bool stuck_ = false;  // the socket takes nothing more
-  int64_t moved_ns_;
+  int64_t moved_ns_;    // since then the socket has taken only `taken_` bytes
+  size_t taken_ = 0;
   uint64_t sent_bytes_ = 0, whole_copies_ = 0;
 };
 

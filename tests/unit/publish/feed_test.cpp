@@ -68,6 +68,28 @@ TEST(Feed, KnowsWhoTakesNothing) {
   EXPECT_LT(ends.feed->stuck_for_ns(2'000'000), 1'000);
 }
 
+// A subscriber that takes little at a time would keep a whole copy for ever.
+TEST(Feed, KnowsWhoTakesLittle) {
+  Ends ends;
+  ASSERT_TRUE(ends.link.ask(1).ok());
+  ASSERT_TRUE(ends.feed->read(ends.history).ok());
+  constexpr int64_t kTurn = 1'000'000;
+  std::vector<char> taken(128u << 10);
+  int64_t now = 0;
+  const auto take = [&](size_t bytes, int turns) {
+    for (int turn = 0; turn < turns; turn++) {
+      now += kTurn;
+      (void)::recv(ends.link.fd(), taken.data(), bytes, 0);
+      ASSERT_TRUE(ends.feed->write(ends.history, now).ok());
+    }
+  };
+  take(1, 1);
+  take(2048, 120);  // the first turns also fill what the socket holds
+  EXPECT_GT(ends.feed->stuck_for_ns(now), 60 * kTurn);
+  take(taken.size(), 8);
+  EXPECT_LT(ends.feed->stuck_for_ns(now), 8 * kTurn);
+}
+
 // Versions are published while the subscriber does not read, and it is told of them only when it
 // reads again.
 TEST(Feed, NothingPilesUpForWhoTakesNothing) {
