@@ -34,6 +34,8 @@ std::string streams_chart(const Json& answer) {
     if (chart.areas.size() == kMostAreas) break;
     const std::string what = span["what"].get<std::string>(),
                       unit = span["unit"].get<std::string>();
+    // The update comes after the last micro-batch, of which the chart shows the first.
+    if (what == "optimizer" && answer["setup"]["accumulate"].get<int>() > 1) continue;
     const size_t kind =
         static_cast<size_t>(std::find(kinds.begin(), kinds.end(), what) - kinds.begin());
     MapChart::Area area;
