@@ -17,17 +17,28 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def _attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    *,
+    repeats,
 ):
     """Is scaled_dot_product_attention() by the kernel that a GPU would take: flash attention, or
-    memory-efficient attention if there is a mask."""
-    if attn_mask is None and query.shape[-1] == value.shape[-1]:
+    memory-efficient attention if there is a mask. With `repeats` keys and values are repeated for
+    each group of heads."""
+    flash = attn_mask is None and query.shape[-1] == value.shape[-1]
+    if enable_gqa and (repeats or not flash):
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
+    if flash:
         return torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, False, scale=scale
         )[0]
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
@@ -41,9 +52,15 @@ class _FusedAttention(TorchFunctionMode):
     """Takes fused kernels for attention. On the meta device torch itself would take its reference,
     which saves a score for each pair of tokens."""
 
+    def __init__(self, repeats):
+        super().__init__()
+        self._repeats = repeats
+
     def __torch_function__(self, function, _, args=(), kwargs=None):
-        fused = function is F.scaled_dot_product_attention and args[0].dim() == 4
-        return (_attention if fused else function)(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention and args and args[0].dim() == 4:
+            return _attention(*args, **kwargs, repeats=self._repeats)
+        return function(*args, **kwargs)
 
 
 def _default_units(module):
@@ -115,7 +132,7 @@ class _Activations:
             hooks.append(unit.register_forward_hook(self._leave))
         try:
             with (
-                _FusedAttention(),
+                _FusedAttention(repeats=False),
                 torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor),
             ):
                 yield self
@@ -132,7 +149,8 @@ class _Activations:
 def _flops(module, units, args):
     """Returns the operations of a forward pass: those of each unit, and under '' those outside of
     units."""
-    with _FusedAttention(), FlopCounterMode(display=False) as counter:
+    # Before torch 2.8 the counter knows no groups of heads, which take the same operations.
+    with _FusedAttention(repeats=True), FlopCounterMode(display=False) as counter:
         module(*args)
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
     kind = type(module).__name__
