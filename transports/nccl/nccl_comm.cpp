@@ -203,8 +203,13 @@ void Communicator::enqueue(std::span<Share> shares) {
   const Library& nccl = going[0]->comm->library();
   ncclResult_t code = nccl.ncclGroupStart();
   Status status = code == ncclSuccess ? success() : failed(nccl, "ncclGroupStart", code, nullptr);
-  for (Share* const one : going)
-    if (status.ok()) status = one->issue();
+  try {
+    for (Share* const one : going)
+      if (status.ok()) status = one->issue();
+  } catch (const std::bad_alloc&) {
+    // Without ncclGroupEnd NCCL would keep all later calls of this thread for the group.
+    status = fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls of NCCL");
+  }
   if (code == ncclSuccess) code = nccl.ncclGroupEnd();
   for (Share* const one : going) {
     if (status.ok()) {

@@ -111,6 +111,7 @@ ucp_tag_t TaggedExchange::tag(const Nonce& sender, const Nonce& receiver, int fr
 }
 
 Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& endpoints) {
+  closing_.reserve(peers_.size());  // so that close() needs no memory
   for (Peer& peer : peers_) {
     const std::vector<uint8_t>& endpoint = endpoints[static_cast<size_t>(peer.rank)];
     ExchangeHead head;
@@ -305,7 +306,6 @@ void TaggedExchange::close(bool force) {
   };
   for (Pending& pending : pending_)
     if (pending.receives && !pending.over) ucx_.request_cancel(worker_, pending.request);
-  std::vector<void*> closing;
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;
     ucp_request_param_t param{};
@@ -313,9 +313,9 @@ void TaggedExchange::close(bool force) {
     param.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
     const ucs_status_ptr_t request = ucx_.ep_close_nbx(peer.endpoint, &param);
     peer.endpoint = nullptr;
-    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
   }
-  for (void* const request : closing) {
+  for (void* const request : closing_) {
     advance([&] { return ucx_.request_check_status(request) != UCS_INPROGRESS; });
     ucx_.request_free(request);
   }

@@ -64,6 +64,7 @@ class TaggedExchange final : public Exchange {
   Nonce nonce_{};
   ucp_worker_h worker_ = nullptr;
   std::vector<Peer> peers_;
+  std::vector<void*> closing_;    // endpoints that close() closes
   std::vector<Pending> pending_;  // requests of the run in flight; UCX has their addresses
   size_t left_ = 0;               // the number of them that are not over
   Status trouble_;                // the first error

@@ -6,7 +6,6 @@
 #include <set>
 #include <thread>
 
-#include "base/log.h"
 #include "base/undo.h"
 #include "comm/device/collectives.h"
 #include "comm/device/nccl_collectives.h"
@@ -134,8 +133,7 @@ void DeviceCollectives::run_beside_each_other(const std::vector<GroupShare*>& wa
     threads.reserve(end);
     for (; without < end; without++)
       threads.emplace_back([&share = *waiting[without]] { share.run_others(); });
-  } catch (const std::exception& error) {  // no memory, or no thread (ulimit -u)
-    FSCCL_LOG(kInfo, "a group of calls runs on one thread: {}", error.what());
+  } catch (const std::exception&) {  // no memory, or no thread (ulimit -u)
   }
   if (end > 0) waiting[0]->run_others();
   for (; without < end; without++) waiting[without]->run_others();

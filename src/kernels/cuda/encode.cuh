@@ -171,20 +171,23 @@ __device__ __forceinline__ ChunkFigures figures_of(const BlocksShared& shared, u
 
 // Adds the figures of all chunks to those of the launch. A warp calls it.
 __device__ __forceinline__ void tell_figures(const EncodeLaunch& launch) {
-  unsigned exact = 0, measured = 0, beyond = 0, largest = 0;
+  unsigned blocks = 0, exact = 0, measured = 0, beyond = 0, largest = 0;
   FSCCL_ROLLED
   for (unsigned k = threadIdx.x; k < launch.chunk_count; k += 32) {
     const ChunkFigures found = launch.found[k];
+    blocks += (launch.chunks[k].count + launch.block - 1) / launch.block;
     exact += found.exact;
     measured += found.measured;
     beyond += found.beyond;
     largest = found.largest > largest ? found.largest : largest;
   }
+  blocks = __reduce_add_sync(~0u, blocks);
   exact = __reduce_add_sync(~0u, exact);
   measured = __reduce_add_sync(~0u, measured);
   beyond = __reduce_add_sync(~0u, beyond);
   largest = __reduce_max_sync(~0u, largest);
   if (threadIdx.x != 0) return;
+  launch.figures->blocks += blocks;
   launch.figures->exact += exact;
   launch.figures->measured += measured;
   launch.figures->beyond += beyond;

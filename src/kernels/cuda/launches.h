@@ -97,7 +97,7 @@ struct ChunkFigures {
 // The figures of all parts that were encoded so far. One thread of a launch adds to them, and
 // launches follow each other; the host may read them at any time.
 struct BlockFigures {
-  uint64_t exact, measured, beyond;  // blocks; beyond: the bound of the codec
+  uint64_t blocks, exact, measured, beyond;  // beyond: the bound of the codec
   uint32_t largest, unused;
 };
 

@@ -65,7 +65,10 @@ class DevicePool final : public Pool {
 
   // Returns an error if the pool cannot follow what is put on the stream, as with the stream of a
   // thread, or too many streams. Slots are taken and given back on streams that were checked.
-  Status check_stream(cuda::CUstream stream) { return number_of(stream).take_status(); }
+  Status check_stream(cuda::CUstream stream) {
+    const std::lock_guard lock(mutex_);
+    return marks_.check(stream);
+  }
 
   // Takes a slot. All ranks make the same calls in the same order. `key` stands for a unit and a
   // role. With `stable` the slot has the same offset in every occurrence. Returns the offset in the

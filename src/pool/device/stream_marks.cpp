@@ -22,9 +22,8 @@ std::optional<uint32_t> StreamMarks::known(cuda::CUstream stream) const {
   return std::nullopt;
 }
 
-Result<uint32_t> StreamMarks::number(cuda::CUstream stream) {
-  if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
-  if (const std::optional<uint32_t> known = this->known(stream)) return *known;
+Status StreamMarks::check(cuda::CUstream stream) const {
+  if (known(stream)) return success();
   if (reinterpret_cast<uintptr_t>(stream) == kStreamOfThread)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "cudaStreamPerThread is another stream in every thread, which the pool cannot tell "
@@ -34,6 +33,13 @@ Result<uint32_t> StreamMarks::number(cuda::CUstream stream) {
     return fail(FSCCL_ERR_LIMIT,
                 "{} would be the stream number {} of the pool: use fewer, or use them again",
                 static_cast<void*>(stream), kMostStreams + 1);
+  return success();
+}
+
+Result<uint32_t> StreamMarks::number(cuda::CUstream stream) {
+  if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
+  if (const std::optional<uint32_t> known = this->known(stream)) return *known;
+  FSCCL_TRY(check(stream));
   if (streams_.size() == 1) FSCCL_TRY(record(0));  // from now on streams wait for marks
   streams_.emplace_back().stream = stream;
   return static_cast<uint32_t>(streams_.size() - 1);

@@ -60,6 +60,8 @@ class StreamMarks {
 
   // Returns the number of the stream, and gives it one if it is new.
   Result<uint32_t> number(cuda::CUstream stream);
+  // Returns the error that number() would return for the stream, and does nothing else.
+  Status check(cuda::CUstream stream) const;
   // Returns the number of the stream if it has one.
   std::optional<uint32_t> known(cuda::CUstream stream) const;
   cuda::CUstream stream(uint32_t number) const { return streams_[number].stream; }

@@ -82,7 +82,10 @@ CodecRoom::~CodecRoom() {
   Shared::forget_ended();
 }
 
-void CodecRoom::abandon() const { Shared::forget(pool_, comm_, static_cast<int>(use_)); }
+void CodecRoom::abandon() {
+  metrics_.reset();
+  Shared::forget(pool_, comm_, static_cast<int>(use_));
+}
 
 // Returns false if streams may still use the memory, which then stays allocated.
 bool CodecRoom::give_back() {

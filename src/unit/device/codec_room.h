@@ -56,8 +56,9 @@ class CodecRoom {
   // Makes the room at least so long. If it has to move, the host waits for the last operation.
   // FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
   Status reserve(uint64_t bytes);
-  // Streams may use the room for ever, so later units get another one.
-  void abandon() const;
+  // Streams may use the room for ever, so later units get another one. The room is in no metric any
+  // more, because it may outlive the communicator and the pool.
+  void abandon();
   // Runs use(), which puts work on the stream that uses the room. The next use of the room waits
   // for that work, even if use() ends early. The caller holds a Current.
   Status run(cuda::CUstream stream, FunctionRef<Status()> use) const;

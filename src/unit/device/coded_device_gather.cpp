@@ -73,7 +73,6 @@ Status CodedDeviceGather::gather(cuda::CUdeviceptr slot, bool changed, cuda::CUs
   const cuda::Current current(pool_.device());
   FSCCL_TRY(room_->run(stream, [&] { return gather_in(slot, changed, stream); }));
   gathers_++;
-  blocks_ += changed ? parts_[self()].blocks() : 0;
   return success();
 }
 
@@ -121,8 +120,10 @@ void CodedDeviceGather::report(fsccl_codec_report_t* report) const {
   report->plain_bytes = gathers_ * own_bytes_;
   report->sent_bytes = gathers_ * part_bytes_;
   report->state_bytes = part_bytes_ + room_->bytes();
-  report->blocks = blocks_;
-  report->exact_blocks = __atomic_load_n(&figures()->exact, __ATOMIC_RELAXED);
+  // The GPU adds to all of them at once. `exact` is read first, so that no reader sees more exact
+  // blocks than blocks.
+  report->exact_blocks = __atomic_load_n(&figures()->exact, __ATOMIC_ACQUIRE);
+  report->blocks = __atomic_load_n(&figures()->blocks, __ATOMIC_RELAXED);
   report->audited_blocks = __atomic_load_n(&figures()->measured, __ATOMIC_RELAXED);
   report->beyond_bound = __atomic_load_n(&figures()->beyond, __ATOMIC_RELAXED);
   report->max_error = std::bit_cast<float>(__atomic_load_n(&figures()->largest, __ATOMIC_RELAXED));

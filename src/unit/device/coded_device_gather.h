@@ -73,7 +73,7 @@ class CodedDeviceGather final : CodecReporter {
   DeviceCall call_;
   // a BlockFigures of this rank, and a PartState by rank
   std::unique_ptr<cuda::HostMemory::Bytes> found_;
-  std::atomic<uint64_t> gathers_{0}, blocks_{0};
+  std::atomic<uint64_t> gathers_{0};
 };
 
 }  // namespace fsccl

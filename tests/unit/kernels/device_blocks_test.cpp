@@ -99,6 +99,7 @@ bool encode_on_host(Arena& arena, const CodedCall& call) {
         return false;
       }
       blocks += made.blocks;
+      figures.blocks += made.blocks;
       figures.exact += made.exact;
       figures.measured += made.audited;
       figures.beyond += made.beyond;
@@ -219,10 +220,10 @@ TEST_P(DeviceBlocks, OfMeasuredBlocks) {
   Random random(602214);
   for (const BlockCodec codec : kCodecs)
     for (const fsccl_dtype_t dtype : kTypes)
-      for (const uint32_t block : {32u, 128u, 1024u})
+      for (const uint32_t block : {32u, 1024u})
         for (const auto& [most_error, every] :
-             {std::pair{0.0, 1u}, {0.0, 7u}, {0.0, 256u}, {0.9, 3u}, {0.5 / 254, 1u}, {1e-9, 1u}}) {
-          Arena arena(1 << 21);
+             {std::pair{0.0, 1u}, {0.0, 7u}, {0.9, 3u}, {0.5 / 254, 1u}, {1e-9, 1u}}) {
+          Arena arena(1 << 18);
           CodedCall call{.coding = {codec, block}};
           call.states = arena.take(4, 0);
           call.measure = {most_error, every, static_cast<uint32_t>(kRun * 97 % every)};
