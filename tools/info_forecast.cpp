@@ -63,15 +63,18 @@ std::optional<std::string> find_named(const std::string& name, const char* kind,
                                       const std::vector<std::string>& folders) {
   if (is_path(name)) return name;
   std::set<std::string> known;
+  std::optional<std::string> alike;
   for (const std::string& folder : folders) {
     std::error_code failed;
     for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
       if (entry.path().extension() != ".json") continue;
+      if (entry.path().stem() == name) return entry.path().string();
       if (in_lower_case(entry.path().stem().string()) == in_lower_case(name))
-        return entry.path().string();
+        alike = entry.path().string();
       known.insert(entry.path().stem().string());
     }
   }
+  if (alike) return alike;
   fmt::print(stderr,
              "fsccl-info: no {} is named \"{}\"; known are: {}. The name of a file must end in "
              ".json or have a slash\n",
@@ -274,7 +277,7 @@ std::optional<Json> ForecastCommand::machine() const {
     }
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
     // All ranks are on this machine, even if they are more than its cores.
-    if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    if (const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
         machine && ranks_ > cores) {
       (*machine)["ranks_per_host"] = ranks_;
       uint64_t& memory = (*machine)["memory_bytes"].get_ref<uint64_t&>();

@@ -11,7 +11,13 @@ bool contains(const std::string& text, std::initializer_list<const char*> words)
   return std::any_of(words.begin(), words.end(),
                      [&](const char* word) { return text.find(word) != std::string::npos; });
 }
+
+}  // namespace
+
 bool is_table(const ModelParam& param) { return contains(param.name, {"embed", "wte", "wpe"}); }
+
+namespace {
+
 bool is_matrix(const ModelParam& param) { return param.shape.dims.size() == 2; }
 bool is_experts(const ModelParam& param) { return param.shape.dims.size() == 3; }
 bool is_attention_output(const ModelParam& param) {

@@ -20,5 +20,7 @@
 namespace fsccl::forecast {
 
 Status estimate_missing(Model* model, int experts_per_token);
+// Returns true if the parameter is a table of embeddings, by its name.
+bool is_table(const ModelParam& param);
 
 }  // namespace fsccl::forecast

@@ -28,7 +28,7 @@ class ModelReader : JsonReader {
     }
     for (size_t u = 0; u < json["units"].size(); u++)
       if (!entry(json["units"][u], fmt::format("units[{}]", u))) return problem();
-    if (model_.first_trained() == model_.units.size()) {
+    if (!model_.trains()) {
       wrong(
           "all parameters are frozen, so there is no step of training: leave \"frozen\" out of "
           "those that are trained");
@@ -173,9 +173,17 @@ uint64_t Model::trained_elements() const {
   for (const ModelUnit& unit : units) sum += unit.trained_elements();
   return sum;
 }
+bool Model::trains() const {
+  return std::any_of(units.begin(), units.end(), [](const auto& unit) { return unit.trains(); });
+}
 size_t Model::first_trained() const {
-  const auto first =
-      std::find_if(units.begin(), units.end(), [](const ModelUnit& unit) { return unit.trains(); });
+  const std::vector<ModelParam>& root = units[0].params;
+  if (std::any_of(root.begin(), root.end(),
+                  [](const ModelParam& param) { return is_table(param) && !param.frozen; }) ||
+      units.size() == 1)
+    return 0;
+  const auto first = std::find_if(units.begin() + 1, units.end(),
+                                  [](const ModelUnit& unit) { return unit.trains(); });
   return static_cast<size_t>(first - units.begin());
 }
 double Model::backward_flops(size_t u, double sequence) const {

@@ -58,12 +58,15 @@ struct Model {
   uint64_t trained_elements() const;
   double forward_flops(double sequence) const;  // operations of a token
   // Operations of a token in unit `u`'s backward pass: as many as in its forward pass for the
-  // gradients of its inputs, and for those of its parameters the share that is not frozen. There
-  // are none before the first unit that trains, but the root's last part (norm and head) counts as
-  // behind all units.
+  // gradients of its inputs, and for those of its parameters the share that is not frozen. The
+  // backward pass ends at the first unit that trains. The root's norm and head come behind all
+  // units, its tables of embeddings before them.
   double backward_flops(size_t u, double sequence) const;
   double backward_flops(double sequence) const;
-  size_t first_trained() const;  // the first unit with a parameter that is not frozen
+  // Returns the first unit with a parameter that is not frozen. The root is that only if one of its
+  // tables of embeddings is trained.
+  size_t first_trained() const;
+  bool trains() const;  // some parameter is not frozen
 };
 
 // `experts_per_token` is the number of experts whose parameters a token uses. 0 means that it is

@@ -276,6 +276,21 @@ Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Mach
   return carried;
 }
 
+// Returns the elements of parameters that are not frozen on the rank that holds most of them, in a
+// layout that cuts a unit as a whole.
+uint64_t most_trained(const ModelUnit& unit, const Layout& layout, int ranks) {
+  if (ranks > UnitLayout::kMostRagged)
+    return std::min<uint64_t>(unit.trained_elements(), layout.largest_shard());
+  uint64_t most = 0;
+  for (int rank = 0; rank < ranks; rank++) {
+    uint64_t held = 0;
+    for (size_t i = 0; i < unit.params.size(); i++)
+      held += unit.params[i].frozen ? 0 : layout.piece(rank, i).count;
+    most = std::max(most, held);
+  }
+  return most;
+}
+
 }  // namespace
 
 Carried& Carried::operator+=(const Carried& other) {
@@ -332,7 +347,9 @@ Result<UnitLayout> UnitLayout::make(const ModelUnit& unit, const StepConfig& set
   UnitLayout::Reduced& reduced = places.reduced;
   reduced.slots = map(trained, std::vector<size_t>(trained.size(), dtype_size(setup.reduce)));
   reduced.elements = unit.trained_elements();
-  reduced.shard_elements = most(trained);
+  reduced.shard_elements = setup.layout == FSCCL_LAYOUT_PER_PARAM
+                               ? most(trained)
+                               : most_trained(unit, places.layout, group.ranks);
   reduced.layout = std::move(trained);
   if (sums_in_slots && group.hosts > 1 && group.per_host > 1 && setup.reduce != FSCCL_FLOAT32)
     places.gradient_extra = round_up(

@@ -47,8 +47,9 @@ struct UnitLayout {
   uint64_t elements = 0;
   uint64_t shard_elements = 0;  // elements of the rank that holds most
 
-  // The same of the parameters that are not frozen, as if the unit had no others. Plans of
-  // reductions leave frozen parameters out, so these have the same bytes.
+  // The parameters that are not frozen, laid out as if the unit had no others, because the plans of
+  // reductions leave frozen ones out. `shard_elements` are those of the rank that holds most of them
+  // in the unit's own layout.
   struct Reduced {
     std::optional<Layout> layout;  // none: all parameters are frozen
     SlotMap slots;

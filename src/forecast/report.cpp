@@ -217,8 +217,11 @@ void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, J
       // A backward pass that computes activations again holds them while it runs.
       if (event.backward && activations.again[event.unit] > 0)
         point(i, before_ns, held + activations.again[event.unit]);
-      held = event.backward ? (event.unit ? activations.after[event.unit - 1] : 0)
-                            : activations.after[event.unit];
+      // By parameter, the head's backward pass comes before those of the layers.
+      const bool first = forecast.setup.by_parameter && event.backward && event.unit == 0;
+      if (!first || activations.after.size() == 1)
+        held = event.backward ? (event.unit ? activations.after[event.unit - 1] : 0)
+                              : activations.after[event.unit];
     }
     before_ns = forecast.line.event_ns[i];
     point(i, before_ns, held);

@@ -24,11 +24,13 @@ Choice choice_of(const Forecast& forecast) {
 }
 
 // Returns the sizes of micro-batches to try, with as many micro-batches as make the same step: this
-// size, a half, a quarter and so on, and twice and four times as much.
+// size, a half, a quarter and so on, one sequence, and twice and four times as much.
 std::vector<std::pair<int, int>> batches_of(const StepConfig& setup) {
   std::vector<std::pair<int, int>> made{{setup.batch, setup.accumulate}};
   for (int by = 2; setup.batch % by == 0 && setup.accumulate <= kMostAccumulate / by; by *= 2)
     made.emplace_back(setup.batch / by, setup.accumulate * by);
+  if (made.back().first > 1 && setup.accumulate <= kMostAccumulate / setup.batch)
+    made.emplace_back(1, setup.accumulate * setup.batch);
   for (int by = 2; by <= 4 && setup.accumulate % by == 0 && setup.batch <= kMostBatch / by; by *= 2)
     made.emplace_back(setup.batch * by, setup.accumulate / by);
   return made;

@@ -35,7 +35,7 @@ class Layer(nn.Module):
             heads = (q @ k.transpose(-1, -2)).softmax(-1) @ v
         elif self.attention == 'masked':
             mask = torch.ones((length, length), dtype=torch.bool, device=x.device).tril()
-            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            heads = F.scaled_dot_product_attention(query=q, key=k, value=v, attn_mask=mask)
         elif self.attention == 'grouped':
             k, v = k[:, :2], v[:, :2]
             heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)

@@ -7,6 +7,7 @@ torch's own counter, activations by the tensors that autograd saves.
 """
 
 import json
+import os
 from contextlib import contextmanager
 
 import torch
@@ -58,8 +59,10 @@ class _FusedAttention(TorchFunctionMode):
 
     def __torch_function__(self, function, _, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if function is F.scaled_dot_product_attention and args and args[0].dim() == 4:
-            return _attention(*args, **kwargs, repeats=self._repeats)
+        if function is F.scaled_dot_product_attention:
+            query = args[0] if args else kwargs['query']
+            if query.dim() == 4:
+                return _attention(*args, **kwargs, repeats=self._repeats)
         return function(*args, **kwargs)
 
 
@@ -210,9 +213,8 @@ def export_model(
         raise ValueError(
             f'export_model: unit {inner[0]!r} is inside another unit: leave one of the two out'
         )
-    if path is not None:
-        with open(path, 'a', encoding='utf-8'):  # finds out now whether it can be written
-            pass
+    if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise FileNotFoundError(f'export_model: {path}: there is no such folder')
     short = sequence // 2
     long_flops, short_flops = (
         _flops(module, names, inputs(batch, length)) for length in (sequence, short)

@@ -109,6 +109,45 @@ TEST(Frozen, TheBackwardPassEndsAtTheFirstTrainedLayer) {
   EXPECT_TRUE(kept[9]);
 }
 
+// Only the head is trained, so no layer has a backward pass.
+TEST(Frozen, TheHeadComesBehindAllLayers) {
+  nlohmann::json model = with_frozen(12, false);
+  model["units"][0]["params"][2].erase(2);  // the head's "frozen"
+  const Model probe = model_of(model.dump().c_str());
+  EXPECT_EQ(probe.first_trained(), probe.units.size());
+  for (const bool by_parameter : {false, true})
+    for (const Event& event : step_events(probe, 1, by_parameter)) {
+      EXPECT_TRUE(!event.backward || event.unit == 0);
+      if (event.kind == EventKind::reduce && by_parameter) {
+        EXPECT_EQ(event.param, 2u);
+      }
+    }
+  Forecaster forecaster(probe, machine_of(kGpus)), all(model_of(kSmall), machine_of(kGpus));
+  const Forecast forecast = run_on_8(forecaster);
+  EXPECT_GT(forecast.units[0].price.reduce.ns, 0);
+  EXPECT_LT(forecast.line.compute_ns, 0.6 * run_on_8(all).line.compute_ns);
+  // An embedding that is trained comes before all layers, so these have a backward pass.
+  model["units"][0]["params"][0].erase(2);
+  EXPECT_EQ(model_of(model.dump().c_str()).first_trained(), 0u);
+}
+
+// A flat layout cuts a unit as a whole, so one rank may hold all that is trained.
+TEST(Frozen, TheRankThatHoldsMostOfWhatIsTrainedCounts) {
+  const char* const text = R"({"name": "m", "units": [{"name": "root", "params": [
+    ["a.weight", [64, 64], "frozen"], ["b.weight", [64, 64]]]}]})";
+  Forecaster forecaster(model_of(text), machine_of(kGpus));
+  for (const auto& [layout, share] :
+       {std::pair(FSCCL_LAYOUT_FLAT, 1), std::pair(FSCCL_LAYOUT_PER_PARAM, 2)}) {
+    StepConfig setup;
+    setup.ranks = 2;
+    setup.layout = layout;
+    const Result<Forecast> forecast = forecaster.run(setup);
+    ASSERT_TRUE(forecast.ok()) << forecast.status().text();
+    const auto held = static_cast<uint64_t>(64 * 64 / share);
+    EXPECT_EQ(forecast.value().memory.sharded_gradients, held * sizeof(float));
+  }
+}
+
 // Plans over several hosts, and of ragged and flat layouts, leave frozen parameters out as well.
 TEST(Frozen, AnyLayoutAndHosts) {
   Forecaster forecaster(model_of(with_frozen(0, true).dump().c_str()), machine_of(kHosts));
