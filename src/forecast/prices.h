@@ -48,8 +48,8 @@ struct UnitLayout {
   uint64_t shard_elements = 0;  // elements of the rank that holds most
 
   // The parameters that are not frozen, laid out as if the unit had no others, because the plans of
-  // reductions leave frozen ones out. `shard_elements` are those of the rank that holds most of them
-  // in the unit's own layout.
+  // reductions leave frozen ones out. `shard_elements` counts those of the rank that holds most of
+  // them in the unit's own layout.
   struct Reduced {
     std::optional<Layout> layout;  // none: all parameters are frozen
     SlotMap slots;
