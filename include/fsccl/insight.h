@@ -437,7 +437,7 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *
  * Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and
  * lives during the call. Reads a topology file; does not communicate, needs no communicator; blocks
- * while it computes (milliseconds; a search of a large model 0.2 s); any thread.
+ * while it computes (milliseconds; a search of a large model 0.5 s); any thread.
  * FSCCL_ERR_INVALID_ARGUMENT says what is wrong with which key and what to do.
  */
 FSCCL_API fsccl_status_t fsccl_forecast(const char* configuration,
