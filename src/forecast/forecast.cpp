@@ -72,6 +72,7 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
                                             const std::vector<UnitPrice>& prices) const {
   const double tokens = static_cast<double>(setup.batch) * setup.sequence,
                rate = machine_.flops * machine_.efficiency / setup.compute_factor;
+  const std::vector<double> backward = model_.backward_flops_by_unit(setup.sequence);
   std::vector<UnitTimes> times;
   for (size_t u = 0; u < model_.units.size(); u++) {
     const ModelUnit& unit = model_.units[u];
@@ -81,7 +82,7 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
     made.forward_ns = tokens *
                       (unit.forward_flops + unit.forward_flops_per_context * setup.sequence) /
                       rate * 1e9;
-    made.backward_ns = tokens * model_.backward_flops(u, setup.sequence) / rate * 1e9;
+    made.backward_ns = tokens * backward[u] / rate * 1e9;
     made.recompute_ns =
         setup.checkpoint && unit.is_layer() && made.backward_ns > 0 ? made.forward_ns : 0;
     const double elements = std::max(1.0, static_cast<double>(unit.trained_elements()));

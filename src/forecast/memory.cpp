@@ -137,11 +137,11 @@ Result<Slots> plan_slots_of(const std::vector<Event>& events,
 Activations activations_of(const Model& model, const StepConfig& setup) {
   Activations made;
   const double tokens = static_cast<double>(setup.batch) * setup.sequence;
+  const size_t first = model.first_trained();
   double held = 0, working = 0;
   for (size_t u = 0; u < model.units.size(); u++) {
     const ModelUnit& unit = model.units[u];
-    const bool drops = setup.checkpoint && unit.is_layer(),
-               passes_back = u == 0 || u >= model.first_trained();
+    const bool drops = setup.checkpoint && unit.is_layer(), passes_back = u == 0 || u >= first;
     if (passes_back) held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
     made.after.push_back(held);
     // The backward pass of a checkpointed unit recomputes all of its activations.

@@ -66,7 +66,7 @@ class ModelReader : JsonReader {
       return false;
     if (const size_t at = unit.name.find("{}"); index && at != std::string::npos)
       unit.name.replace(at, 2, *index);
-    if (!names_.insert(unit.name).second)
+    if (!unit_names_.insert(unit.name).second)
       return wrong(
           "{}.name: \"{}\" is also the name of an earlier unit: give each unit its own name{}",
           place, unit.name, index ? ", with {} for the number" : "");
@@ -78,6 +78,7 @@ class ModelReader : JsonReader {
       return false;
     if (!json.contains("params") || !json["params"].is_array() || json["params"].empty())
       return wrong("{}.params must be a list with at least one parameter", place);
+    param_names_.clear();
     for (size_t p = 0; p < json["params"].size(); p++)
       if (!param(json["params"][p], fmt::format("{}.params[{}]", place, p), &unit)) return false;
     model_.units.push_back(std::move(unit));
@@ -95,10 +96,9 @@ class ModelReader : JsonReader {
     if (++params_ > kMostParams)
       return wrong("{}: the model has more than {} parameters", place, kMostParams);
     ModelParam made{json[0].get<std::string>(), {}, 1, frozen};
-    for (const ModelParam& other : unit->params)
-      if (other.name == made.name)
-        return wrong("{}: \"{}\" is also the name of an earlier parameter of the unit", place,
-                     made.name);
+    if (!param_names_.insert(made.name).second)
+      return wrong("{}: \"{}\" is also the name of an earlier parameter of the unit", place,
+                   made.name);
     double product = 1;
     for (const Json& dim : json[1]) {
       if (!dim.is_number_unsigned() || dim.get<double>() > kMostElements)
@@ -117,7 +117,7 @@ class ModelReader : JsonReader {
   }
 
   Model model_;
-  std::set<std::string> names_;
+  std::set<std::string> unit_names_, param_names_;  // param_names_: those of the present unit
   size_t params_ = 0;
   double elements_ = 0;
 };
@@ -186,18 +186,22 @@ size_t Model::first_trained() const {
                                   [](const ModelUnit& unit) { return unit.trains(); });
   return static_cast<size_t>(first - units.begin());
 }
-double Model::backward_flops(size_t u, double sequence) const {
-  const ModelUnit& unit = units[u];
-  if (u != 0 && u < first_trained()) return 0;
-  const double of_context = unit.forward_flops_per_context * sequence,
-               elements = static_cast<double>(std::max<uint64_t>(unit.elements(), 1)),
-               trained = static_cast<double>(unit.trained_elements()) / elements;
-  return unit.forward_flops * (1 + trained) + 2 * of_context;
+std::vector<double> Model::backward_flops_by_unit(double sequence) const {
+  const size_t first = first_trained();
+  std::vector<double> flops(units.size());
+  for (size_t u = 0; u < units.size(); u++) {
+    if (u != 0 && u < first) continue;
+    const ModelUnit& unit = units[u];
+    const double of_context = unit.forward_flops_per_context * sequence,
+                 elements = static_cast<double>(std::max<uint64_t>(unit.elements(), 1)),
+                 trained = static_cast<double>(unit.trained_elements()) / elements;
+    flops[u] = unit.forward_flops * (1 + trained) + 2 * of_context;
+  }
+  return flops;
 }
 double Model::backward_flops(double sequence) const {
-  double sum = 0;
-  for (size_t u = 0; u < units.size(); u++) sum += backward_flops(u, sequence);
-  return sum;
+  const std::vector<double> flops = backward_flops_by_unit(sequence);
+  return std::accumulate(flops.begin(), flops.end(), 0.0);
 }
 double Model::forward_flops(double sequence) const {
   double sum = 0;

@@ -57,11 +57,11 @@ struct Model {
   uint64_t elements() const;
   uint64_t trained_elements() const;
   double forward_flops(double sequence) const;  // operations of a token
-  // Operations of a token in unit `u`'s backward pass: as many as in its forward pass for the
+  // Operations of a token in the backward pass of each unit: as many as in its forward pass for the
   // gradients of its inputs, and for those of its parameters the share that is not frozen. The
   // backward pass ends at the first unit that trains. The root's norm and head come behind all
   // units, its tables of embeddings before them.
-  double backward_flops(size_t u, double sequence) const;
+  std::vector<double> backward_flops_by_unit(double sequence) const;
   double backward_flops(double sequence) const;
   // Returns the first unit with a parameter that is not frozen. The root is that only if one of its
   // tables of embeddings is trained.

@@ -54,10 +54,8 @@ Status ParameterUnits::codec_report(fsccl_codec_report_t* report) const {
     const DeviceUnit::SharedBytes with_others = unit->shared_codec_bytes();
     shared.gathers = std::max(shared.gathers, with_others.gathers);
     shared.reductions = std::max(shared.reductions, with_others.reductions);
-    report->gathers = report->coded = std::max(report->gathers, one.gathers);
-    const uint64_t coded = report->coded;
     add_counts(report, one);
-    report->coded = coded;
+    report->gathers = report->coded = std::max(report->gathers, one.gathers);
     // A unit that is made meanwhile may have enlarged the shared bytes after the report.
     report->state_bytes += one.state_bytes - std::min(one.state_bytes, with_others.gathers);
     report->reduce_state_bytes +=
