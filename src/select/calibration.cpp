@@ -11,7 +11,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "kernels/kernels.h"
 #include "select/in_step.h"
@@ -193,9 +192,9 @@ class Probe {
   double sample(const Action& action, uint32_t samples, uint32_t group) const {
     int64_t least = std::numeric_limits<int64_t>::max();
     for (uint32_t i = 0; i < samples; i++) {
-      const int64_t begin = now_ns();
+      const int64_t begin = startup_.clock();
       for (uint32_t k = 0; k < group; k++) action();
-      least = std::min(least, now_ns() - begin);
+      least = std::min(least, startup_.clock() - begin);
     }
     return static_cast<double>(least) / group;
   }

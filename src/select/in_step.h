@@ -20,15 +20,15 @@ class InStep {
   std::optional<uint64_t> exchange(uint64_t word = 0) {
     if (stopped_) return std::nullopt;
     const Signal mine{stop_, word};
-    const int64_t before_ns = now_ns();
+    const int64_t before_ns = startup_.clock();
     startup_.signal_to(peer_, tick_, mine);
-    signalling_ns_ += now_ns() - before_ns;
+    signalling_ns_ += startup_.clock() - before_ns;
     const fsccl_transport_line_t* other = nullptr;
     const auto come = [&] { return (other = startup_.channel->poll(peer_, tick_)) != nullptr; };
     bool there = false;
     for (int polls = 0; polls < kBarePolls && !there; polls++) there = come();
     const auto given_up = [&] {
-      stop_ |= now_ns() - began_ns_ > kEnoughNs;
+      stop_ |= startup_.clock() - began_ns_ > kEnoughNs;
       return stop_ && startup_.over();
     };
     if (!there) wait_until(come, Deadline::never(), given_up, Yields());
@@ -60,7 +60,7 @@ class InStep {
   const Startup& startup_;
   const int peer_;
   uint32_t tick_;
-  const int64_t began_ns_ = now_ns();
+  const int64_t began_ns_ = startup_.clock();
   bool stop_ = false, stopped_ = false;
   int64_t signalling_ns_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "transports/channel.h"
 
@@ -19,6 +20,8 @@ struct Startup {
   const int* numbers = nullptr;
   // Returns the error of a start that was cancelled. May be empty.
   std::function<Status()> why_cancelled;
+  // The clock of the measurements. A test has its own, so that no other program disturbs it.
+  int64_t (*clock)() = now_ns;
 
   int known_as(int peer) const { return numbers ? numbers[peer] : peer; }
   bool over() const;  // true if the start has failed, was cancelled, or has passed its deadline

@@ -19,8 +19,8 @@ namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
 // A channel of one rank that calls a function of the test at every signal, preparation of a signal,
-// poll, read, and look for a failure. `on_poll` can hide the line, and `on_read` can return a
-// status in place of the read.
+// poll, read, and look for a failure. `on_poll` can hide the line, `on_read` can return a status in
+// place of the read, and `on_word` can change what a peer's word says.
 class Wrapped : public ForwardingChannel {
  public:
   explicit Wrapped(const std::shared_ptr<Channel>& wrapped)
@@ -31,6 +31,7 @@ class Wrapped : public ForwardingChannel {
   std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll =
       [](auto...) { return true; };
   std::function<void()> on_failure = [] {}, on_hear_out = [] {};
+  std::function<void(fsccl_transport_word_t*)> on_word = [](auto*) {};
   std::function<fsccl_status_t(size_t bytes)> on_read = [](size_t) { return FSCCL_OK; };
 
   void signal(const fsccl_transport_line_t& line) override {
@@ -40,6 +41,10 @@ class Wrapped : public ForwardingChannel {
   const fsccl_transport_line_t* poll(int peer, uint32_t tick) override {
     const fsccl_transport_line_t* line = inner->poll(peer, tick);
     return on_poll(line, peer, tick) ? line : nullptr;
+  }
+  void word(int peer, uint32_t tick, fsccl_transport_word_t* word) override {
+    inner->word(peer, tick, word);
+    on_word(word);
   }
   void prepare(uint32_t tick) override {
     on_prepare(tick);

@@ -68,49 +68,70 @@ TEST(Calibration, AllTakeOverTheSame) {
   }
 }
 
-// A large read that takes much longer than the same bytes in small reads gets the largest factor.
-// Ranks that another program disturbs measure nothing, or slow copies through slots, and try again.
-TEST(Calibration, ReadsPastTheCachesAreMeasured) {
+// The time of the rank that is this thread, where a test uses own_time(). It passes only where the
+// test says so, however busy the machine is.
+thread_local int64_t own_ns = 0;
+
+// Lets the two ranks measure by own_ns and returns their costs. Each signal takes 1 ns longer than
+// the one before, so that copies through slots, whose time is a difference of two, take some time.
+// `on_read` is called at each read.
+std::array<Costs, 2> in_own_time(
+    const std::function<void(int rank, size_t bytes)>& on_read,
+    const std::function<void(int rank)>& on_poll = [](int) {}) {
   std::array<Costs, 2> costs;
-  const auto largest = [&] { return costs[0].read_past_caches == Costs::kMostPastCaches; };
-  for (const int64_t end = now_ns() + kLimitNs; !largest() && now_ns() < end;)
-    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
-      channel.on_read = [](size_t bytes) {
-        const int64_t until = now_ns() + (bytes < kPastCachesBytes / 2 ? 0 : 5'000'000);
-        while (now_ns() < until) {
-        }
-        return FSCCL_OK;
-      };
-      costs[static_cast<size_t>(rank)] = measure(rank, 2, channel, &tick);
-    });
-  EXPECT_TRUE(largest()) << costs[0].read_past_caches;
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    own_ns = 0;
+    channel.on_signal = [first = tick](uint32_t signalled) { own_ns += 50 + signalled - first; };
+    channel.on_read = [&, rank](size_t bytes) {
+      own_ns += 100;
+      on_read(rank, bytes);
+      return FSCCL_OK;
+    };
+    channel.on_poll = [&, rank](auto...) {
+      on_poll(rank);
+      return true;
+    };
+    // The ranks do not share a core by their words, which is where the system may run them.
+    channel.on_word = [](fsccl_transport_word_t* word) { word->processor = -1; };
+    Startup startup{&channel, rank, 2, now_ns() + kLimitNs, [] { return false; }};
+    startup.clock = [] { return own_ns; };
+    costs[static_cast<size_t>(rank)] = calibrate(startup, 1, {}, false, &tick);
+  });
+  EXPECT_EQ(costs[0].origin, CostsOrigin::calibration);
+  EXPECT_TRUE(costs[0].can_read);
+  EXPECT_EQ(costs[1].exchange, costs[0].exchange);
   EXPECT_EQ(costs[1].read_past_caches, costs[0].read_past_caches);
+  return costs;
+}
+
+// A large read that takes much longer than the same bytes in small reads gets the largest factor.
+TEST(Calibration, ReadsPastTheCachesAreMeasured) {
+  const auto costs = in_own_time([](int, size_t bytes) {
+    if (bytes > kPastCachesBytes / 4) own_ns += 5'000'000;
+  });
+  EXPECT_EQ(costs[0].read_past_caches, Costs::kMostPastCaches);
 }
 
 // A rank that waits too long for the other one only once large reads are measured keeps all that
-// was measured before. Ranks that another program disturbs earlier measure nothing, and try again.
+// was measured before. Rank 1 waits: its time passes in each poll while rank 0 reads.
 TEST(Calibration, WhatWasMeasuredBeforeTheLastPartIsKept) {
-  std::array<Costs, 2> costs;
-  std::atomic<bool> last_part{false};
-  const auto kept = [&] { return costs[0].origin == CostsOrigin::calibration && last_part; };
-  for (const int64_t end = now_ns() + kLimitNs; !kept() && now_ns() < end;) {
-    last_part = false;
-    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
-      channel.on_read = [&, rank](size_t bytes) {
-        if (rank != 0 || bytes < kPastCachesBytes / 2) return FSCCL_OK;
-        last_part = true;
-        for (const int64_t until = now_ns() + 40'000'000; now_ns() < until;) {
-        }
-        return FSCCL_OK;
-      };
-      costs[static_cast<size_t>(rank)] = measure(rank, 2, channel, &tick);
-    });
-  }
-  EXPECT_TRUE(kept());
-  EXPECT_TRUE(costs[0].can_read);
+  std::atomic<bool> reads{false};
+  std::atomic<int> polls{0};
+  const auto costs = in_own_time(
+      [&](int rank, size_t bytes) {
+        if (rank != 0 || bytes < kPastCachesBytes / 4) return;
+        reads = true;
+        // Rank 1 looks at its clock after the first 1000 polls of a wait.
+        while (polls < 3000) std::this_thread::yield();
+        reads = false;
+      },
+      [&](int rank) {
+        if (rank != 1 || !reads) return;
+        polls++;
+        own_ns += 1'000'000;
+      });
   EXPECT_NE(costs[0].exchange, Costs{}.exchange);
   EXPECT_EQ(costs[0].read_past_caches, Costs::kLeastPastCaches);
-  EXPECT_EQ(costs[1].exchange, costs[0].exchange);
 }
 
 // Two ranks that do not run at once learn nevertheless whether the system lets them read each
