@@ -33,8 +33,8 @@ struct Barrier {
   }
 };
 
-// A context lets a fiber begin. All other switches are jumps, because a switch of contexts is also a
-// system call, which takes most of the time of a kernel with barriers.
+// A context lets a fiber begin. All other switches are jumps, because a switch of contexts makes a
+// system call, which would take most of the time of a kernel with barriers.
 struct Fiber {
   ucontext_t begins;
   jmp_buf left;  // where the fiber has left, once it has begun

@@ -249,7 +249,7 @@ TEST(Mover, CopyEnginesAreForWhoAsks) {
 }
 
 // The gather never ends, so its stream waits for ever. No thread must wait with it.
-TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
+TEST(MoverWaits, ACopyEngineGatherThatHangsIsLeftBehind) {
   stand_in_nccl::in_process(
       {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:hang:1"}, {"FSCCL_TIMEOUT_MS", "1000"}}, [] {
         run_ranks(2, [](Communicator& comm) {
@@ -350,7 +350,7 @@ void gathers_without(const char* ranks_refused) {
 TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
   gathers_without("ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1");
 }
-TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) {
+TEST(MoverWaits, GathersWithoutTheWindowThatOneRankIsRefused) {
   gathers_without("ncclCommWindowRegister:1:error:1");
 }
 
