@@ -260,7 +260,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
   if (where.whole.mirrored) where.why_transport = why_network(*settings);
   where.link = ranks.hosts > 1 ? seats.across.link : seats.within.link;
   if (ranks.topology.empty())
-    where.kernels = kernels_json(find_kernels(settings->kernels, false), true);
+    where.kernels = kernels_json(find_kernels(settings->kernels, 0), true);
   return explanation(op, bytes, where);
 }
 

@@ -153,7 +153,7 @@ Status JobContext::meet(Deadline deadline) {
   Status loaded = load_choices(&mine);
   mine.unreadable = !room.ok() ? kShortOfDescriptors : loaded.ok() ? 0 : 1;
   KernelStart kernels;
-  if (chooses_kernels() == job_->rank()) kernels = find_kernels(config()->kernels, true);
+  if (chooses_kernels() == job_->rank()) kernels = find_kernels(config()->kernels, kProbeMs);
   mine.kernels = kernels.choice;
   random_bytes(mine.salt, sizeof mine.salt);
   facts_.resize(static_cast<size_t>(job_->size()));

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 namespace fsccl {
 namespace {
 
+constexpr const char* kByProbes = "probes";
 constexpr size_t kCourseBytes = 4u << 20, kPieceBytes = 512u << 10, kSamples = 4;
 
 // The passes whose winners differ most between processors, with the variants that have won on some
@@ -25,14 +27,22 @@ std::vector<Probe> probes() {
           {Pass::copy_past, {"nt*4", "nt*4+16K", "nt+1K"}}};
 }
 
-std::vector<Race> run_probes() {
-  const Deadline end = Deadline::in_ms(kProbeMs);
-  std::vector<Race> races;
-  if (!Course::flushes()) return races;
+bool raced(const std::vector<Race>& races, const Probe& probe) {
+  return std::any_of(races.begin(), races.end(),
+                     [&](const Race& race) { return race.pass == probe.pass; });
+}
+
+// Adds to `races` the probes that are missing there, in at most `probe_ms`. Returns whether it
+// added any.
+bool run_probes(std::vector<Race>* races, int64_t probe_ms) {
+  const Deadline end = Deadline::in_ms(probe_ms);
+  const size_t before = races->size();
+  if (!Course::flushes()) return false;
   Course course(kCourseBytes, kPieceBytes);
-  if (!course.valid()) return races;
+  if (!course.valid()) return false;
   const auto sample = [&](Pass pass, Chosen chosen) { return course.sample(pass, chosen); };
   for (const Probe& probe : probes()) {
+    if (raced(*races, probe)) continue;
     std::vector<Chosen> contenders{default_kernels()[static_cast<size_t>(probe.pass)]};
     for (const char* const name : probe.against)
       if (const auto chosen =
@@ -40,9 +50,9 @@ std::vector<Race> run_probes() {
         contenders.push_back(*chosen);
     auto run = race(probe.pass, contenders, kSamples, sample, [&] { return end.passed(); });
     if (!run) break;
-    races.push_back(std::move(*run));
+    races->push_back(std::move(*run));
   }
-  return races;
+  return races->size() > before;
 }
 
 struct Running {
@@ -54,7 +64,7 @@ Running& running() {
   return *one;
 }
 
-void find_into(KernelStart* start, std::string_view words, bool may_probe) {
+void find_into(KernelStart* start, std::string_view words, int64_t probe_ms) {
   bool automatic = false;
   KernelChoice given = default_kernels();
   if (!parse_kernels(words, &given, &automatic).ok()) return;
@@ -65,28 +75,31 @@ void find_into(KernelStart* start, std::string_view words, bool may_probe) {
   }
   const RaceKey key = race_key();
   start->file = race_file_path(key);
+  bool complete = false;
   if (!start->file.empty()) {
     Result<RaceRecord> known = load_races(start->file, key);
     if (known.ok()) {
       start->races = std::move(known.value().races);
       start->choice = choice_of(start->races);
       start->from = "file";
-      return;
+      const std::vector<Probe> all = probes();
+      complete = known.value().by != kByProbes ||
+                 std::all_of(all.begin(), all.end(),
+                             [&](auto& probe) { return raced(start->races, probe); });
+    } else {
+      FSCCL_LOG(kDebug, "{}", known.take_status().text());
     }
-    FSCCL_LOG(kDebug, "{}", known.take_status().text());
   }
   // If no file can be kept, an earlier race of this process serves, so that it measures only once.
-  if (KernelStart before = running_kernels(); before.from == "probes") {
+  if (KernelStart before = running_kernels(); start->races.empty() && before.from == kByProbes) {
     *start = std::move(before);
     return;
   }
-  if (!may_probe) return;
-  start->races = run_probes();
-  if (start->races.empty()) return;
+  if (complete || probe_ms == 0 || !run_probes(&start->races, probe_ms)) return;
   start->choice = choice_of(start->races);
-  start->from = "probes";
-  if (start->file.empty() || start->races.size() < probes().size()) return;
-  if (const Status saved = save_races(start->file, {key, "probes", start->races}); !saved.ok())
+  start->from = kByProbes;
+  if (start->file.empty()) return;
+  if (const Status saved = save_races(start->file, {key, kByProbes, start->races}); !saved.ok())
     FSCCL_LOG(kInfo, "what was measured of kernels is not kept: {}", saved.text());
 }
 
@@ -118,10 +131,10 @@ Status parse_kernels(std::string_view words, KernelChoice* choice, bool* automat
   return success();
 }
 
-KernelStart find_kernels(std::string_view words, bool may_probe) noexcept {
+KernelStart find_kernels(std::string_view words, int64_t probe_ms) noexcept {
   try {
     KernelStart start;
-    find_into(&start, words, may_probe);
+    find_into(&start, words, probe_ms);
     return start;
   } catch (const std::exception&) {  // there was no memory for the race
     return {};

@@ -1,8 +1,8 @@
 // Chooses the variants that a process uses, when its first communicator begins. They are those that
 // FSCCL_KERNELS names, else the winners of an earlier race on this kind of processor (race_file.h),
-// else the winners of a short race that is run at once. This race takes at most kProbeMs, and if it
-// is complete, its results are kept for the next start. A pass for which the time does not suffice
-// keeps its default. On processors that cannot flush their caches all passes do.
+// else the winners of a short race that is run at once. This race takes at most kProbeMs. Its results
+// are kept. A pass for which the time does not suffice keeps its default, and the next start races
+// it. On processors that cannot flush their caches all passes keep their defaults.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,10 +29,10 @@ struct KernelStart {
 // *choice to what the words name. An error names the wrong word and what could stand there.
 Status parse_kernels(std::string_view words, KernelChoice* choice, bool* automatic);
 
-// Chooses as the head of this file says. `may_probe` says whether to run a race now if no earlier
-// one is known. parse_kernels() must have accepted `words`. It never fails: if there is no memory,
-// or nothing was measured, it returns the defaults.
-KernelStart find_kernels(std::string_view words, bool may_probe) noexcept;
+// Chooses as the head of this file says. A race takes at most `probe_ms`; 0 says that none is run.
+// parse_kernels() must have accepted `words`. It never fails: if there is no memory, or nothing was
+// measured, it returns the defaults.
+KernelStart find_kernels(std::string_view words, int64_t probe_ms) noexcept;
 
 // run_kernels() makes the whole process use a choice. running_kernels() returns the choice that was
 // given to run_kernels() last.

@@ -170,11 +170,10 @@ def check(root):
         problems += fragments(name, path, text)
         if path.suffix == '.md':
             problems += fragments_of_document(name, text)
-        for number, line in enumerate(text.split('\n'), 1):
-            for pattern, reason in rules:
-                match = pattern.search(line)
-                if match:
-                    problems.append(f'{path.relative_to(root)}:{number}: "{match[0]}": {reason}')
+        for pattern, reason in rules:
+            for match in pattern.finditer(text):
+                number = text.count('\n', 0, match.start()) + 1
+                problems.append(f'{name}:{number}: "{match[0]}": {reason}')
     return problems
 
 

@@ -324,32 +324,44 @@ class KernelStarts : public RaceFile {
   const Variable cache_{"XDG_CACHE_HOME", folder_ + "/cache"};
 };
 
+constexpr int64_t kLongMs = 60'000;  // enough for all probes on any machine
+
 TEST_F(KernelStarts, MeasureOnceAndThenTakeTheFile) {
-  const KernelStart none = find_kernels("auto", false);
+  const KernelStart none = find_kernels("auto", 0);
   EXPECT_EQ(none.from, "default");
   EXPECT_TRUE(none.file.starts_with(folder_ + "/cache/fsccl/kernels-")) << none.file;
   EXPECT_FALSE(std::filesystem::exists(none.file));
   if (!Course::flushes()) GTEST_SKIP() << "this processor has no probes";
-  // On a busy machine the time may pass before the last probe ends, and then nothing is kept.
-  constexpr int64_t kLimitNs = 20'000'000'000;
-  KernelStart first;
-  for (const int64_t end = now_ns() + kLimitNs;
-       !std::filesystem::exists(none.file) && now_ns() < end;)
-    first = find_kernels("auto", true);
-  if (!std::filesystem::exists(none.file)) {
-    EXPECT_EQ(find_kernels("auto", false).from, "default");
-    return;
-  }
+  const KernelStart first = find_kernels("auto", kLongMs);
   ASSERT_EQ(first.from, "probes");
-  const KernelStart second = find_kernels("auto", false);
-  EXPECT_EQ(second.from, "file");
-  EXPECT_EQ(second.choice, first.choice);
+  for (const int64_t probe_ms : {int64_t{0}, kLongMs}) {
+    const KernelStart second = find_kernels("auto", probe_ms);
+    EXPECT_EQ(second.from, "file");
+    EXPECT_EQ(second.choice, first.choice);
+  }
+}
+
+// A start whose time sufficed for a part keeps this part, and the next start measures the rest.
+TEST_F(KernelStarts, GoOnWhereTheLastOneEnded) {
+  if (!Course::flushes()) GTEST_SKIP() << "this processor has no probes";
+  const KernelStart whole = find_kernels("auto", kLongMs);
+  ASSERT_GT(whole.races.size(), 1u);
+  Race first = whole.races.front();
+  first.heats.front().ns_per_kib[0] += 12345;  // the second start must not race it again
+  ASSERT_TRUE(save_races(whole.file, {race_key(), "probes", {first}}).ok());
+  EXPECT_EQ(find_kernels("auto", 0).races.size(), 1u);
+  const KernelStart second = find_kernels("auto", kLongMs);
+  EXPECT_EQ(second.from, "probes");
+  ASSERT_EQ(second.races.size(), whole.races.size());
+  EXPECT_NEAR(second.races.front().heats.front().ns_per_kib[0], first.heats.front().ns_per_kib[0],
+              1);
+  EXPECT_EQ(find_kernels("auto", kLongMs).from, "file");
 }
 
 TEST_F(KernelStarts, NeedNoFolder) {
   for (const char* const place : {"", "relative", "/proc/nowhere"}) {
     const Variable cache("XDG_CACHE_HOME", place), home("HOME", place);
-    const KernelStart start = find_kernels("auto", true);
+    const KernelStart start = find_kernels("auto", kProbeMs);
     for (size_t pass = 0; pass < kPasses; pass++)
       EXPECT_TRUE(usable(Pass(pass), start.choice[pass])) << place;
   }
@@ -358,13 +370,13 @@ TEST_F(KernelStarts, NeedNoFolder) {
 TEST_F(KernelStarts, FollowTheSetting) {
   bool automatic = false;
   KernelChoice choice;
-  EXPECT_EQ(find_kernels("default", true).from, "default");
+  EXPECT_EQ(find_kernels("default", kProbeMs).from, "default");
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/cache"));
   const std::string plain = variant_name(usable_variants(Pass::reduce_past).back());
   const std::string words = "reduce_past=" + plain + ",copy=memcpy";
   ASSERT_TRUE(parse_kernels(words, &choice, &automatic).ok());
   EXPECT_FALSE(automatic);
-  const KernelStart given = find_kernels(words, true);
+  const KernelStart given = find_kernels(words, kProbeMs);
   EXPECT_EQ(given.from, "setting");
   EXPECT_EQ(given.choice[static_cast<size_t>(Pass::reduce_past)],
             usable_variants(Pass::reduce_past).back());
