@@ -21,6 +21,7 @@ import traceback
 from pathlib import Path
 
 import torch
+import torch._dynamo  # FSDP2 loads it at its first use, which would take each rank 1.5 s after a fork
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import nn
