@@ -72,7 +72,7 @@ def ends():
 @pytest.mark.parametrize('kind, size', [('fsdp', 2), ('hsdp', 4), ('whole', 2)])
 def test_a_process_that_is_no_rank_has_the_weights(kind, size, wire_dtype, tmp_path):
     ticket = str(tmp_path / 'ticket')
-    with ranks_.Ranks(size) as ranks:
+    with ranks_.Ranks(size, start='spawn') as ranks:
         states = ranks.run(trains, kind, ticket, wire_dtype, 3)[0]
         dtype = wire_dtype or torch.float32
         model = Net()

@@ -18,6 +18,7 @@ from multiprocessing import connection
 
 import pytest
 import torch
+import torch._dynamo  # what some ranks would load at its first use
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -31,11 +32,12 @@ for _new, _old in (
 
 
 class Ranks:
-    def __init__(self, size, backend='fsccl', timeout=20, **environment):
-        self.size, self.backend, self.timeout, self.environment = (
+    def __init__(self, size, backend='fsccl', timeout=20, start='fork', **environment):
+        self.size, self.backend, self.timeout, self.start, self.environment = (
             size,
             backend,
             timeout,
+            start,
             environment,
         )
         self.processes, self.pipes, self._folder = [], [], None
@@ -48,7 +50,9 @@ class Ranks:
 
     def _start(self):
         self._folder = tempfile.TemporaryDirectory()
-        context, before = mp.get_context('spawn'), dict(os.environ)
+        # Ranks are forked, because torch is loaded already (systems/system.py). A test whose own
+        # process uses the library starts new programs instead ('spawn').
+        context, before = mp.get_context(self.start), dict(os.environ)
         os.environ.update(self.environment)
         for rank in range(self.size):
             here, there = context.Pipe()
