@@ -1,8 +1,8 @@
 // Chooses the variants that a process uses, when its first communicator begins. They are those that
-// FSCCL_KERNELS names, else the winners of an earlier race on this kind of processor (race_file.h),
-// else the winners of a short race that is run at once. This race takes at most kProbeMs. Its results
-// are kept. A pass for which the time does not suffice keeps its default, and the next start races
-// it. On processors that cannot flush their caches all passes keep their defaults.
+// FSCCL_KERNELS names, else the winners of earlier races on this kind of processor (race_file.h),
+// else the winners of a short race that is run at once. This race takes at most kProbeMs, and its
+// results are kept. A pass for which the time does not suffice keeps its default, and the next
+// start races it. On processors that cannot flush their caches all passes keep their defaults.
 #pragma once
 #include <cstdint>
 #include <string>

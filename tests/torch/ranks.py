@@ -18,7 +18,7 @@ from multiprocessing import connection
 
 import pytest
 import torch
-import torch._dynamo  # what some ranks would load at its first use
+import torch._dynamo  # some ranks would load it at its first use
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
