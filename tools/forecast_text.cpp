@@ -16,8 +16,9 @@ std::string bytes_of(const Json& json, const char* key) {
   return format_bytes(json[key].get<uint64_t>());
 }
 
-std::string codec_of(const Json& setup) {
+std::string codec_of(const Json& setup, bool within_hosts) {
   if (number_at(setup, "codec_ratio") <= 1) return "no codec";
+  if (within_hosts) return "no use of the codec, because shards are gathered within hosts";
   const double rate = number_at(setup, "codec_gb_per_s");
   return fmt::format("a codec sends {:.3g} times fewer bytes between hosts{}",
                      number_at(setup, "codec_ratio"),
@@ -58,7 +59,8 @@ std::string head(const Json& answer) {
       setup["compute"].get<std::string>(), setup["shard_type"].get<std::string>(),
       setup["gradient_type"].get<std::string>(), setup["optimizer"].get<std::string>(),
       number_at(setup, "optimizer_bytes"), bytes_of(setup, "keep_bytes"),
-      setup["by_parameter"].get<bool>() ? "parameter" : "unit", codec_of(setup));
+      setup["by_parameter"].get<bool>() ? "parameter" : "unit",
+      codec_of(setup, setup["shard_over"].get<int>() <= machine["ranks_per_host"].get<int>()));
 }
 
 std::string memory_text(const Json& answer) {
@@ -119,12 +121,14 @@ std::string units_text(const Json& answer) {
                         exposed, hidden);
     u = end;
   }
-  text += fmt::format(
-      "gather and reduce: one unit once, by {} and {}; compute, exposed and hidden: all units of "
-      "the "
-      "line in a step\n\n",
-      units.back()["gather"].get<std::string>(), units.back()["reduce"].get<std::string>());
-  return text;
+  const std::string gather = units.back()["gather"].get<std::string>(),
+                    reduce = units.back()["reduce"].get<std::string>(),
+                    replicas = units.back()["replicas"].get<std::string>();
+  text += "gather and reduce: one unit once";
+  if (!gather.empty()) text += fmt::format(", gathered by {}", gather);
+  if (!reduce.empty()) text += fmt::format(", reduced by {}", reduce);
+  if (!replicas.empty()) text += fmt::format(", copies of shards summed by {}", replicas);
+  return text + "; compute, exposed and hidden: all units of the line in a step\n\n";
 }
 
 std::string search_text(const Json& answer) {

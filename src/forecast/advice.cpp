@@ -26,17 +26,46 @@ std::vector<std::string> changes_of(const StepConfig& from, const StepConfig& to
   return changes;
 }
 
+// Returns whether some rank's shards are much larger than an equal part. Layouts by parameter divide
+// whole slices, and a slice of a parameter with few of them may be a large part of it.
+bool uneven(const Model& model, const Forecast& forecast) {
+  constexpr double kMuch = 1.25;
+  const auto equal = static_cast<double>(model.elements() * dtype_size(forecast.setup.shard)) /
+                     forecast.setup.shared_by();
+  return forecast.setup.layout == FSCCL_LAYOUT_PER_PARAM &&
+         static_cast<double>(forecast.memory.shards) > kMuch * equal;
+}
+
+// Says what lowers the memory of a rank beyond what the search has tried.
+std::string lowering(const Model& model, const Forecast& forecast) {
+  const StepConfig& setup = forecast.setup;
+  std::vector<std::string> ways;
+  if (uneven(model, forecast))
+    ways.push_back(fmt::format(
+        "the layout flat or ragged (this one gives a rank {} of shards, an equal part is "
+        "{})",
+        topo::amount(forecast.memory.shards),
+        topo::amount(model.elements() * dtype_size(setup.shard) /
+                     static_cast<uint64_t>(setup.shared_by()))));
+  else
+    ways.emplace_back("more ranks");
+  if (setup.batch > 1) ways.push_back(fmt::format("a smaller batch ({} now)", setup.batch));
+  if (setup.sequence > 1)
+    ways.push_back(fmt::format("shorter sequences ({} tokens now)", setup.sequence));
+  return fmt::format("{}", fmt::join(ways, ", or "));
+}
+
 }  // namespace
 
-std::string advice_of(const Forecast& forecast, const std::vector<Choice>& choices) {
+std::string advice_of(const Model& model, const Forecast& forecast,
+                      const std::vector<Choice>& choices) {
   if (forecast.fits()) return "";
   if (choices.empty() || !choices.front().fits)
     return fmt::format(
-        "nothing that was tried fits {} a rank: more ranks, a smaller batch ({} now) or "
-        "shorter sequences ({} "
-        "tokens now) lower it; the least that was found is {}",
-        topo::amount(forecast.memory_limit), forecast.setup.batch, forecast.setup.sequence,
-        topo::amount(choices.empty() ? forecast.memory.total() : choices.front().memory));
+        "nothing that was tried fits {} a rank, whose least was {}; it takes less with {}",
+        topo::amount(forecast.memory_limit),
+        topo::amount(choices.empty() ? forecast.memory.total() : choices.front().memory),
+        lowering(model, forecast));
   return fmt::format("{}: then a rank takes {} and a step {:.4g} s, the shortest of what fits",
                      fmt::join(changes_of(forecast.setup, choices.front().setup), ", "),
                      topo::amount(choices.front().memory), choices.front().step_ns * 1e-9);

@@ -9,6 +9,7 @@ namespace fsccl::forecast {
 
 // `choices` are those of search(). If none of them fits, the text says what takes less memory. The
 // text is empty if the setup fits already.
-std::string advice_of(const Forecast& forecast, const std::vector<Choice>& choices);
+std::string advice_of(const Model& model, const Forecast& forecast,
+                      const std::vector<Choice>& choices);
 
 }  // namespace fsccl::forecast

@@ -362,12 +362,24 @@ UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Ma
   // With GPUs, the library's plans run within a host, and NCCL carries everything else.
   const bool nccl =
       machine.carrier == Carrier::nccl || (machine.gpu && setup.ranks > machine.ranks_per_host);
-  const double wire = static_cast<double>(places.elements * dtype_size(setup.wire)),
-               grads = static_cast<double>(places.reduced.elements * dtype_size(setup.reduce)),
-               shard = static_cast<double>(places.reduced.shard_elements *
-                                           dtype_size(setup.sharded_grad));
+  // Without this library, FSDP2 pads each parameter to equal shards, and sums the shards of its
+  // copies in the type in which it reduces. The library sends no padding, and sums copies in the
+  // type of the gradients' shards.
+  const bool stock = machine.carrier == Carrier::nccl;
+  const bool padded = stock && setup.layout == FSCCL_LAYOUT_PER_PARAM;
+  const auto sent = [&](uint64_t elements, uint64_t of_a_shard) {
+    return padded ? of_a_shard * static_cast<uint64_t>(group.ranks) : elements;
+  };
+  const auto bytes = [](uint64_t elements, fsccl_dtype_t type) {
+    return static_cast<double>(elements * dtype_size(type));
+  };
+  const double wire = bytes(sent(places.elements, places.shard_elements), setup.wire),
+               grads = bytes(sent(places.reduced.elements, places.reduced.shard_elements),
+                             setup.reduce),
+               shard =
+                   bytes(places.reduced.shard_elements, stock ? setup.reduce : setup.sharded_grad);
   UnitPrice found;
-  if (nccl && (machine.carrier == Carrier::nccl || group.hosts > 1)) {
+  if (nccl && (stock || group.hosts > 1)) {
     const double ratio = group.hosts > 1 ? setup.codec_ratio : 1;
     found.gather = nccl_price(NcclOp::all_gather, wire / ratio, group, machine);
     if (ratio > 1 && setup.codec_gb_per_s > 0) found.gather.ns += wire / setup.codec_gb_per_s;

@@ -176,7 +176,8 @@ void write_units(const Forecaster& forecaster, const Forecast& forecast, JsonWri
              {"exposed_ms", unit.exposed_ns * kMs},
              {"hidden_ms", rest_of(unit.communication_ns, unit.exposed_ns) * kMs},
              {"gather", forecast.units[u].price.gather.how},
-             {"reduce", forecast.units[u].price.reduce.how}});
+             {"reduce", forecast.units[u].price.reduce.how},
+             {"replicas", forecast.units[u].price.replicas.how}});
   }
   out.end_list();
 }
@@ -209,22 +210,23 @@ void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, J
               forecast.slots.live_parameters[i] / sharers + forecast.slots.live_gradients[i]},
              {"activations_bytes", held}});
   };
-  double held = 0, before_ns = 0;
+  // What the root and all other units hold. By parameter, the head's backward pass, which is the
+  // root's, comes before those of the layers.
+  double of_root = 0, of_others = 0, before_ns = 0;
   out.begin_list();
   for (size_t i = 0; i < forecast.events.size(); i++) {
     const Event& event = forecast.events[i];
     if (event.kind == EventKind::compute) {
       // A backward pass that computes activations again holds them while it runs.
       if (event.backward && activations.again[event.unit] > 0)
-        point(i, before_ns, held + activations.again[event.unit]);
-      // By parameter, the head's backward pass comes before those of the layers.
-      const bool first = forecast.setup.by_parameter && event.backward && event.unit == 0;
-      if (!first || activations.after.size() == 1)
-        held = event.backward ? (event.unit ? activations.after[event.unit - 1] : 0)
-                              : activations.after[event.unit];
+        point(i, before_ns, of_root + of_others + activations.again[event.unit]);
+      if (event.unit == 0)
+        of_root = event.backward ? 0 : activations.after[0];
+      else
+        of_others = activations.after[event.unit - (event.backward ? 1 : 0)] - activations.after[0];
     }
     before_ns = forecast.line.event_ns[i];
-    point(i, before_ns, held);
+    point(i, before_ns, of_root + of_others);
   }
   out.end_list();
 }
@@ -353,7 +355,7 @@ Status add_extras(const JsonValue& given, Forecaster& forecaster, const Forecast
     FSCCL_ASSIGN(choices, search(forecaster, forecast.setup));
     out.entry("search", [&] { write_search(choices, forecast.setup, out); });
   }
-  if (const std::string advice = advice_of(forecast, choices); !advice.empty())
+  if (const std::string advice = advice_of(forecaster.model(), forecast, choices); !advice.empty())
     out.entry("advice", advice);
   if (wanted(given, "what_if")) {
     FSCCL_ASSIGN(const std::vector<WhatIf> answers, what_if(forecaster, forecast.setup));

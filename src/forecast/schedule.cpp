@@ -40,11 +40,14 @@ class Writer {
       add(EventKind::wait, u, backward);
       if (backward && u == 0 && own_head) add(EventKind::give_back, 0, true, 0);
       if (early && !again) gather_next();
+      if (units() == 1) add(EventKind::compute, u, false);  // the one visit is both passes
       add(EventKind::compute, u, backward);
       if (backward) backward_params(u, u == 0 ? 1 : 0);
       add(EventKind::give_back, u, backward);
       if (!early || again) gather_next();
     }
+    // A root of one parameter is visited once, and its backward pass ends the step.
+    if (units() > 1 && root.size() == 1) add(EventKind::compute, 0, true);
     if (!root[0].frozen) {
       add(EventKind::gradients, 0, true, 0);
       add(EventKind::reduce, 0, true, 0);

@@ -27,16 +27,10 @@ struct Optimizer {
 constexpr std::array kOptimizers{Optimizer{"adam", 8, 28}, Optimizer{"momentum", 4, 20},
                                  Optimizer{"sgd", 0, 12}, Optimizer{"none", 0, 0}};
 
-// Returns the largest divisor of `of` that is at most `number`.
-int divisor_below(int of, int number) {
-  int found = std::min(number, of);
-  while (of % found != 0) found--;
-  return found;
-}
-int divisor_above(int of, int number) {
-  int found = std::min(number, of);
-  while (of % found != 0) found++;
-  return found;
+// Returns whether copies of `degree` shards each fill hosts, or fit into them side by side.
+bool fits_hosts(int degree, int ranks, int per_host) {
+  if (ranks % degree != 0) return false;
+  return degree >= per_host ? degree % per_host == 0 : ranks <= per_host || per_host % degree == 0;
 }
 
 class ConfigReader : JsonReader {
@@ -187,23 +181,14 @@ Status check_step_config(const StepConfig& setup, int per_host) {
         "forecast: {} ranks on hosts of {}: a forecast is for full hosts; give {} or {} ranks",
         setup.ranks, per_host, setup.ranks / per_host * per_host,
         (setup.ranks / per_host + 1) * per_host);
-  if (shared > setup.ranks || setup.ranks % shared != 0)
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "forecast: shards over {} of {} ranks: the degree must divide the ranks; give {}, or "
-        "leave it out for all",
-        shared, setup.ranks,
-        either(divisor_below(setup.ranks, shared), divisor_above(setup.ranks, shared)));
-  if (shared > per_host && shared % per_host != 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "forecast: shards over {} ranks with hosts of {}: give a degree that divides a "
-                "host or is full hosts",
-                shared, per_host);
-  if (shared < per_host && setup.ranks > per_host && per_host % shared != 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "forecast: shards over {} ranks do not divide hosts of {}: give {}", shared,
-                per_host, either(divisor_below(per_host, shared), divisor_above(per_host, shared)));
-  return success();
+  if (fits_hosts(shared, setup.ranks, per_host)) return success();
+  int below = std::min(shared, setup.ranks), above = below;  // 1 and all ranks fit
+  while (!fits_hosts(below, setup.ranks, per_host)) below--;
+  while (!fits_hosts(above, setup.ranks, per_host)) above++;
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "forecast: shards over {} of {} ranks on hosts of {}: the degree must divide the "
+              "ranks, and divide a host or be full hosts; give {}, or leave it out for all",
+              shared, setup.ranks, per_host, either(below, above));
 }
 
 }  // namespace fsccl::forecast

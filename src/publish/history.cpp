@@ -16,8 +16,10 @@ History::History(uint64_t words, uint64_t limit_bytes)
 }
 
 void History::begin(bool records) {
-  making_ = nullptr;  // an earlier version may never have been ended
-  if (records) {
+  making_ = nullptr;
+  // An earlier version may never have been ended. Then a part of the words are already newer than
+  // the version that subscribers have, so records of this one would not lead from there.
+  if (records && !publishing_) {
     making_ = std::make_shared<Record>(total_);
     making_->version = version_ + 1;
     making_->blocks.resize(range_.blocks());
@@ -185,7 +187,7 @@ History::Answer History::answer(const Want& want, Sending& sending) {
 }
 
 ByteView History::next(Sending& sending, Bytes& room) {
-  if (sending.block_ == range_.blocks()) {
+  while (sending.block_ == range_.blocks()) {  // a rank without words has records without blocks
     sending.block_ = 0;
     if (!sending.records_.empty()) sending.records_.pop_front();
     if (sending.records_.empty()) {

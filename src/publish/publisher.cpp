@@ -35,13 +35,17 @@ Result<std::shared_ptr<Publisher>> Publisher::create(Communicator& comm,
   std::vector<Fd> listeners;
   RankAddress mine;
   Status status = request.ok() ? success() : request.take_status();
-  if (status.ok()) {
-    made.reset(new Publisher(request.take()));
-    made->rank_ = comm.rank();
-    made->request_.catalog.addresses.resize(static_cast<size_t>(comm.size()));
-    status = made->prepare();
-    if (status.ok()) status = made->listen(&listeners, &mine);
-  }
+  if (status.ok()) try {
+      made.reset(new Publisher(request.take()));
+      made->rank_ = comm.rank();
+      made->request_.catalog.addresses.resize(static_cast<size_t>(comm.size()));
+      status = made->prepare();
+      if (status.ok()) status = made->listen(&listeners, &mine);
+    } catch (const std::bad_alloc&) {  // the other ranks are told, which would wait otherwise
+      status = fail(FSCCL_ERR_OUT_OF_MEMORY,
+                    "this rank has no memory for the words that it publishes, 2 bytes of each of "
+                    "its elements");
+    }
   FSCCL_TRY(all_ok(comm, std::move(status), "publish"));
   FSCCL_TRY(made->meet(comm, mine, std::move(listeners)));
   return made;
@@ -242,12 +246,14 @@ Status Publisher::publish(const void* const* shards, uint64_t label) {
   double cpu_s = 0;
   {
     const CpuTime time(&cpu_s);
-    if (shards) std::copy_n(shards, params(), request_.shards.begin());
+    // Shards that are refused must not take the place of those of the last call.
+    const void* const* const from = shards ? shards : request_.shards.data();
     for (const WordPiece& piece : range_.pieces)
-      if (!request_.shards[piece.param])
+      if (!from[piece.param])
         return fail(FSCCL_ERR_INVALID_ARGUMENT,
                     "parameter {} ('{}'): its shard is NULL, and this rank holds {} elements of it",
                     piece.param, request_.catalog.params[piece.param].name, piece.count);
+    if (shards) std::copy_n(shards, params(), request_.shards.begin());
     bool listened_to = false;
     {
       const std::lock_guard lock(mutex_);

@@ -92,7 +92,10 @@ Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
     Result<FramedSocket> channel =
         connect(address, at_most(deadline, kAttemptMs), &catalog, &reached);
     if (channel.ok() && catalog == catalog_bytes_ && reached == rank) return channel;
-    // Several hosts may have one address, such as that of a bridge of containers.
+    // Several hosts may have one address, such as that of a bridge of containers. So an address at
+    // which somebody else answers, or nobody, says nothing against a rank that was only slow or full
+    // at another of its addresses.
+    if (last.code() == FSCCL_ERR_TIMEOUT || last.code() == FSCCL_ERR_LIMIT) continue;
     last = !channel.ok() ? channel.take_status()
            : reached != rank
                ? fail(FSCCL_ERR_LINK, "rank {} answers at an address of rank {}", reached, rank)
@@ -252,9 +255,14 @@ Status Subscriber::reconnect(Peer& peer) {
   Result<FramedSocket> channel = connect(peer.rank, Deadline::in_ms(timeout_ms_));
   if (channel.ok()) {
     peer.link.connect(channel.take(), now_ns());
-    const std::lock_guard lock(mutex_);
-    counts_.reconnections++;
-    return success();
+    {
+      const std::lock_guard lock(mutex_);
+      counts_.reconnections++;
+    }
+    if (peer.link.version() == 0) return success();
+    // The rank waits at its end for what each connection confirms, and this one is new.
+    Status told = peer.link.confirm(peer.link.version());
+    return told.ok() ? success() : lost(peer, std::move(told));
   }
   const fsccl_status_t code = channel.status().code();
   const bool silent = silent_for_long(peer);

@@ -28,10 +28,12 @@ class InStep {
     bool there = false;
     for (int polls = 0; polls < kBarePolls && !there; polls++) there = come();
     const auto given_up = [&] {
-      stop_ |= startup_.clock() - began_ns_ > kEnoughNs;
-      return stop_ && startup_.over();
+      stop_ |= met_ && startup_.clock() - met_ns_ > kEnoughNs;
+      return (stop_ || !met_) && startup_.over();
     };
     if (!there) wait_until(come, Deadline::never(), given_up, Yields());
+    if (!met_) met_ns_ = startup_.clock();
+    met_ = true;
     Signal theirs;
     if (other) std::memcpy(&theirs, other->payload, sizeof theirs);
     stopped_ = !other || mine.stop || theirs.stop;
@@ -60,8 +62,9 @@ class InStep {
   const Startup& startup_;
   const int peer_;
   uint32_t tick_;
-  const int64_t began_ns_ = startup_.clock();
-  bool stop_ = false, stopped_ = false;
+  // The time of the measurement begins when the two have met: one may come to it late.
+  int64_t met_ns_ = 0;
+  bool met_ = false, stop_ = false, stopped_ = false;
   int64_t signalling_ns_ = 0;
 };
 

@@ -226,6 +226,31 @@ int train(const Child& child) {
   return 0;
 }
 
+// Rank 0 holds the only row of a parameter that no memory can hold, and the other ranks hold
+// nothing. All are told, and their communicator goes on.
+int starve(const Child&) {
+  fsccl_comm_t comm = nullptr;
+  need("comm", fsccl_comm_create(nullptr, &comm));
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.name = "w";
+  param.dims = 2;
+  param.shape[0] = 1;
+  param.shape[1] = int64_t{1} << 46;
+  param.dtype = FSCCL_BFLOAT16;
+  fsccl_publish_config_t config = FSCCL_PUBLISH_CONFIG_INIT;
+  config.params = &param;
+  config.count = 1;
+  config.layout = FSCCL_LAYOUT_PER_PARAM;
+  fsccl_publisher_t publisher = nullptr;
+  const fsccl_status_t status = fsccl_publisher_create(&config, comm, &publisher);
+  printf("%s: %s\n", fsccl_status_name(status), last_error().text);
+  int64_t one = 1;
+  need("all reduce",
+       fsccl_all_reduce(&one, &one, 1, FSCCL_INT64, FSCCL_SUM, comm, nullptr, nullptr));
+  need("comm destroy", fsccl_comm_destroy(comm));
+  return 0;
+}
+
 bool is_nan(const uint8_t* bf16) {
   uint16_t bits = 0;
   std::memcpy(&bits, bf16, sizeof bits);
@@ -526,6 +551,13 @@ TEST_F(Publishing, RanksThatPublishOtherParametersAreTold) {
     EXPECT_THAT(processes_.output(rank), HasSubstr("publishes other parameters than rank"));
 }
 
+TEST_F(Publishing, ARankWithoutMemoryIsToldToAll) {
+  start_ranks(2, {}, "starve");
+  ASSERT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
+  for (const int rank : {0, 1})
+    EXPECT_THAT(processes_.output(rank), HasSubstr("no memory for the words that it publishes"));
+}
+
 TEST(PublishCalls, MistakesAreNamed) {
   fsccl_unique_id_t id;
   ASSERT_EQ(fsccl_unique_id_create(&id), FSCCL_OK);
@@ -567,7 +599,10 @@ TEST(PublishCalls, MistakesAreNamed) {
   EXPECT_EQ(fsccl_publish(publisher, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_THAT(last_error().text, HasSubstr("'w'): its shard is NULL"));
   const void* shards[] = {weights.data()};
-  ASSERT_EQ(fsccl_publish(publisher, shards, 7), FSCCL_OK);
+  ASSERT_EQ(fsccl_publish(publisher, shards, 6), FSCCL_OK);
+  const void* none[] = {nullptr};
+  EXPECT_EQ(fsccl_publish(publisher, none, 7), FSCCL_ERR_INVALID_ARGUMENT);
+  ASSERT_EQ(fsccl_publish(publisher, nullptr, 7), FSCCL_OK) << "the shards of 6 are still there";
   EXPECT_EQ(fsccl_publish(reinterpret_cast<fsccl_publisher_t>(comm), nullptr, 0),
             FSCCL_ERR_INVALID_HANDLE);
 
@@ -617,7 +652,9 @@ TEST_F(Publishing, NobodyPublishesThereAnyMore) {
 }  // namespace
 
 int main_of_test(int argc, char** argv) {
-  if (const auto code = run_role(argc, argv, {{"train", train}, {"read", read_all}})) return *code;
+  if (const auto code =
+          run_role(argc, argv, {{"train", train}, {"starve", starve}, {"read", read_all}}))
+    return *code;
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -88,6 +88,24 @@ TEST(Schedule, EachUnitIsComputedOnceForwardAndOnceBackward) {
   }
 }
 
+// By parameter, a model of one unit and a root of one parameter are visited only once.
+TEST(Schedule, NoPassIsLeftOutByParameter) {
+  for (
+      const char* const text :
+      {kSmall,
+       R"({"name": "one", "units": [{"name": "block", "params": [["a", [8, 8]], ["b", [8, 8]]]}]})",
+       R"({"name": "tied", "units": [{"name": "root", "params": [["embed", [64, 8]]]},
+            {"name": "layers.0", "params": [["a", [8, 8]], ["b", [8, 8]]]}]})"}) {
+    const Model model = model_of(text);
+    for (const int prefetch : {0, 1}) {
+      std::vector<int> passes(2 * model.units.size());
+      for (const Event& event : step_events(model, prefetch, true))
+        if (event.kind == EventKind::compute) passes[2 * event.unit + (event.backward ? 1 : 0)]++;
+      EXPECT_EQ(passes, std::vector<int>(passes.size(), 1)) << model.name;
+    }
+  }
+}
+
 TEST(Schedule, PrefetchGathersSoManyAhead) {
   const Model model = model_of(kSmall);
   for (const int prefetch : {1, 2, 3}) {

@@ -249,6 +249,51 @@ TEST(Step, CopiesOfAHostExchangeShardsAlone) {
               8.0 * static_cast<double>(full.memory.shards), 1e6);
 }
 
+// Without the library, FSDP2 sums copies in the type in which it reduces, and gives each rank an
+// equal shard of each parameter, which is padding for most ranks if its first dimension is short.
+TEST(Step, NcclAloneMovesWhatFsdp2Moves) {
+  nlohmann::json json = nlohmann::json::parse(kGpus);
+  json["carrier"] = "nccl";
+  Forecaster stock(model_of(kSmall), machine_of(json.dump().c_str()));
+  StepConfig setup;
+  setup.ranks = 64;
+  setup.shard_over = 8;
+  const double half = stock.run(setup).take().units[1].price.replicas.between_bytes;
+  setup.reduce = FSCCL_FLOAT32;
+  EXPECT_NEAR(stock.run(setup).take().units[1].price.replicas.between_bytes, 2 * half, 1);
+  constexpr const char* kShort = R"({"name": "short", "units": [
+      {"name": "root", "params": [["head.weight", [64, 64]]]},
+      {"name": "layers.0", "params": [["experts.up_proj.weight", [8, 4096]]]}]})";
+  Forecaster padded(model_of(kShort), machine_of(json.dump().c_str())),
+      plain(model_of(kShort), machine_of(kGpus));
+  setup.shard_over = 0;
+  const auto moved = [&](Forecaster& one, const StepConfig& with) {
+    return one.run(with).take().units[1].price.gather.between_bytes;
+  };
+  StepConfig flat = setup;
+  flat.layout = FSCCL_LAYOUT_FLAT;
+  EXPECT_NEAR(moved(padded, setup), 8 * moved(padded, flat), 1);
+  EXPECT_NEAR(moved(plain, setup), moved(plain, flat), 1);
+}
+
+// A rank that holds a whole expert holds as much on more ranks, too; another layout divides it.
+TEST(Step, AdviceOnUnevenShardsNamesTheLayout) {
+  nlohmann::json json = nlohmann::json::parse(kGpus);
+  json["memory_bytes"] = 1 << 20;
+  const nlohmann::json model = nlohmann::json::parse(R"({"name": "short", "units": [
+      {"name": "root", "params": [["head.weight", [64, 64]]]},
+      {"name": "layers.0", "params": [["up_proj.weight", [8, 1048576]]]}]})");
+  const auto advice = [&](const char* layout) {
+    const nlohmann::json given = {
+        {"model", model}, {"machine", json}, {"ranks", 64}, {"batch", 1}, {"layout", layout}};
+    return nlohmann::json::parse(forecast_json(given.dump()).take())["advice"].get<std::string>();
+  };
+  EXPECT_NE(advice("per_param").find("the layout flat or ragged"), std::string::npos);
+  EXPECT_EQ(advice("per_param").find("more ranks"), std::string::npos);
+  EXPECT_EQ(advice("per_param").find("smaller batch"), std::string::npos);
+  EXPECT_NE(advice("flat").find("more ranks"), std::string::npos);
+}
+
 // Ranks that take turns on their host's cores compute and copy that much slower.
 TEST(Step, RanksThatShareCoresTakeTurns) {
   nlohmann::json json = nlohmann::json::parse(kHosts);
@@ -308,7 +353,10 @@ TEST(Step, SaysWhatIsWrongAndWhatToDo) {
   };
   EXPECT_EQ(said(nlohmann::json::object()), "fine");
   const std::vector<std::pair<nlohmann::json, const char*>> cases = {
-      {{{"shard_over", 48}}, "must divide the ranks; give 32 or 64"},
+      {{{"shard_over", 48}}, "divide a host or be full hosts; give 32 or 64"},
+      {{{"shard_over", 5}, {"ranks", 24}}, "give 4 or 8"},  // 6 divides the ranks, but no host
+      {{{"shard_over", 10}, {"ranks", 48}}, "give 8 or 16"},
+      {{{"codec_ratio", 2}, {"machine", {{"carrier", "nccl"}}}}, "PyTorch without this library"},
       {{{"machine", {{"cores_per_host", 2}}}}, "leave \"cores_per_host\" out"},
       {{{"ranks", 65}}, "give 64 or 72 ranks"},
       {{{"compute", "fp8"}}, "give \"tflops\" for this type"},

@@ -76,6 +76,36 @@ class Publishing {
   std::mt19937_64 random_{7};
 };
 
+// A rank without words has records without blocks. No subscriber of this library asks it for one,
+// but any holder of a ticket can.
+TEST(History, OfNoWordsHasNothingToSend) {
+  History history(0, 1 << 20);
+  for (int version = 1; version <= 3; version++) {
+    history.begin(true);
+    history.end(0);
+  }
+  Sending sending;
+  ASSERT_EQ(history.answer({1, 3}, sending), History::Answer::ready);
+  Bytes room;
+  EXPECT_TRUE(history.next(sending, room).empty());
+}
+
+// After a version that was never ended, the words are partly newer than the version before it.
+TEST(History, ThereIsNoRecordAfterAVersionThatWasNotEnded) {
+  Publishing publishing(uint64_t{1} << 30);
+  publishing.publish();
+  publishing.publish();
+  Sending known;
+  EXPECT_EQ(publishing.history.answer({1, 2}, known), History::Answer::ready);
+  publishing.history.stop(known);
+  publishing.history.begin(true);
+  publishing.publish();
+  Sending sending;
+  ASSERT_EQ(publishing.history.answer({2, 3}, sending), History::Answer::ready);
+  EXPECT_EQ(sending.head().base, 0u) << "it is a whole copy";
+  publishing.history.stop(sending);
+}
+
 TEST(History, AWholeCopyIsOfItsVersionWhateverIsPublishedMeanwhile) {
   Publishing ranks(2 * kWords + 1000);
   ranks.publish(9, false);

@@ -74,10 +74,11 @@ thread_local int64_t own_ns = 0;
 
 // Lets the two ranks measure by own_ns and returns their costs. Each signal takes 1 ns longer than
 // the one before, so that copies through slots, whose time is a difference of two, take some time.
-// `on_read` is called at each read.
+// `on_begin` is called before a rank measures, and `on_read` at each read.
 std::array<Costs, 2> in_own_time(
     const std::function<void(int rank, size_t bytes)>& on_read,
-    const std::function<void(int rank)>& on_poll = [](int) {}) {
+    const std::function<void(int rank)>& on_poll = [](int) {},
+    const std::function<void(int rank)>& on_begin = [](int) {}) {
   std::array<Costs, 2> costs;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     own_ns = 0;
@@ -95,6 +96,7 @@ std::array<Costs, 2> in_own_time(
     channel.on_word = [](fsccl_transport_word_t* word) { word->processor = -1; };
     Startup startup{&channel, rank, 2, now_ns() + kLimitNs, [] { return false; }};
     startup.clock = [] { return own_ns; };
+    on_begin(rank);
     costs[static_cast<size_t>(rank)] = calibrate(startup, 1, {}, false, &tick);
   });
   EXPECT_EQ(costs[0].origin, CostsOrigin::calibration);
@@ -110,6 +112,23 @@ TEST(Calibration, ReadsPastTheCachesAreMeasured) {
     if (bytes > kPastCachesBytes / 4) own_ns += 5'000'000;
   });
   EXPECT_EQ(costs[0].read_past_caches, Costs::kMostPastCaches);
+}
+
+// A rank may come to the measurement long after the other one, whose time passes in each poll.
+TEST(Calibration, ARankThatComesLateIsWaitedFor) {
+  std::atomic<bool> late{true};
+  std::atomic<int> polls{0};
+  in_own_time([](int, size_t) {},
+              [&](int rank) {
+                if (rank != 0 || !late) return;
+                polls++;
+                own_ns += 1'000'000;
+              },
+              [&](int rank) {
+                if (rank != 1) return;
+                while (polls < 3000) std::this_thread::yield();
+                late = false;
+              });
 }
 
 // A rank that waits too long for the other one only once large reads are measured keeps all that
