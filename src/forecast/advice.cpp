@@ -26,8 +26,8 @@ std::vector<std::string> changes_of(const StepConfig& from, const StepConfig& to
   return changes;
 }
 
-// Returns whether some rank's shards are much larger than an equal part. Layouts by parameter divide
-// whole slices, and a slice of a parameter with few of them may be a large part of it.
+// Returns whether some rank's shards are much larger than an equal part. Layouts by parameter deal
+// out whole slices, and a slice of a parameter with few of them may be a large part of it.
 bool uneven(const Model& model, const Forecast& forecast) {
   constexpr double kMuch = 1.25;
   const auto equal = static_cast<double>(model.elements() * dtype_size(forecast.setup.shard)) /

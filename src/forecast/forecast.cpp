@@ -121,11 +121,6 @@ Status Forecaster::interval(Forecast* forecast, const Layouts& places) {
 
 Result<Forecast> Forecaster::run(const StepConfig& setup) {
   FSCCL_TRY(check_step_config(setup, machine_.ranks_per_host));
-  if (machine_.carrier == Carrier::nccl && setup.codec_ratio > 1)
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "forecast: a codec with carrier nccl, which is PyTorch without this library and has "
-        "none: leave codec_ratio or the carrier out");
   Forecast forecast;
   forecast.setup = setup;
   forecast.memory_limit = setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;

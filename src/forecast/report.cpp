@@ -210,8 +210,8 @@ void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, J
               forecast.slots.live_parameters[i] / sharers + forecast.slots.live_gradients[i]},
              {"activations_bytes", held}});
   };
-  // What the root and all other units hold. By parameter, the head's backward pass, which is the
-  // root's, comes before those of the layers.
+  // The root holds of_root, and all other units hold of_others. By parameter, the head's backward
+  // pass, which is the root's, comes before those of the layers.
   double of_root = 0, of_others = 0, before_ns = 0;
   out.begin_list();
   for (size_t i = 0; i < forecast.events.size(); i++) {

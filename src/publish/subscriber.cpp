@@ -93,8 +93,8 @@ Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
         connect(address, at_most(deadline, kAttemptMs), &catalog, &reached);
     if (channel.ok() && catalog == catalog_bytes_ && reached == rank) return channel;
     // Several hosts may have one address, such as that of a bridge of containers. So an address at
-    // which somebody else answers, or nobody, says nothing against a rank that was only slow or full
-    // at another of its addresses.
+    // which somebody else answers, or nobody, says nothing against a rank that was only slow or
+    // full at another of its addresses.
     if (last.code() == FSCCL_ERR_TIMEOUT || last.code() == FSCCL_ERR_LIMIT) continue;
     last = !channel.ok() ? channel.take_status()
            : reached != rank

@@ -243,7 +243,7 @@ int starve(const Child&) {
   config.layout = FSCCL_LAYOUT_PER_PARAM;
   fsccl_publisher_t publisher = nullptr;
   const fsccl_status_t status = fsccl_publisher_create(&config, comm, &publisher);
-  printf("%s: %s\n", fsccl_status_name(status), last_error().text);
+  printf("%s: %s\n", fsccl_status_string(status), last_error().text);
   int64_t one = 1;
   need("all reduce",
        fsccl_all_reduce(&one, &one, 1, FSCCL_INT64, FSCCL_SUM, comm, nullptr, nullptr));
@@ -373,9 +373,9 @@ class Publishing : public ::testing::Test {
     rmdir(folder_.c_str());
   }
   Variables common() const { return {{"TICKET", folder_ + "/ticket"}}; }
-  void start_ranks(int ranks, const Variables& more) {
+  void start_ranks(int ranks, const Variables& more, const char* role = "train") {
     for (int rank = 0; rank < ranks; rank++)
-      processes_.start("train", rank, ranks, with(with(job(rank, ranks, kPort), common()), more));
+      processes_.start(role, rank, ranks, with(with(job(rank, ranks, kPort), common()), more));
   }
   int start_reader(const Variables& more = {}) {
     return processes_.start("read", 0, 1, with(common(), more));

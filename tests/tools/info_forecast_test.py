@@ -143,9 +143,13 @@ expect(answer['machine']['hosts'] == 2, answer['machine'])
 with tempfile.TemporaryDirectory() as folder:
     page = pathlib.Path(folder) / 'page.html'
     parts = ('--search', '--what-if', '--startup')
-    text = run('llama-3.2-1b', '--ranks', '8', '--report', page, *parts, '--codec-ratio', '3')
+    text = run('llama-3.2-1b', '--ranks', '16', '--report', page, *parts, '--codec-ratio', '3')
     for words in ('bf16 gathered', 'adam with 8 bytes', 'slots by unit', '3 times fewer bytes'):
         expect(words in text, f'the setup: {words}: {text[:600]}')
+    text = run('llama-3.2-1b', '--ranks', '8', '--codec-ratio', '3')
+    expect('no use of the codec' in text, text[:600])
+    text = run('llama-3.2-1b', '--ranks', '16', '--sharding', 'host')
+    expect('copies of shards summed by' in text, text)
     html = page.read_text(encoding='utf-8')
     for words in ('shards over ranks', 'what if', 'twice the ranks', 'the start', 'exposed, s'):
         expect(words in html, f'{words} on the page')

@@ -356,7 +356,6 @@ TEST(Step, SaysWhatIsWrongAndWhatToDo) {
       {{{"shard_over", 48}}, "divide a host or be full hosts; give 32 or 64"},
       {{{"shard_over", 5}, {"ranks", 24}}, "give 4 or 8"},  // 6 divides the ranks, but no host
       {{{"shard_over", 10}, {"ranks", 48}}, "give 8 or 16"},
-      {{{"codec_ratio", 2}, {"machine", {{"carrier", "nccl"}}}}, "PyTorch without this library"},
       {{{"machine", {{"cores_per_host", 2}}}}, "leave \"cores_per_host\" out"},
       {{{"ranks", 65}}, "give 64 or 72 ranks"},
       {{{"compute", "fp8"}}, "give \"tflops\" for this type"},
