@@ -4,6 +4,7 @@
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/function_ref.h"
+#include "base/short_text.h"
 #include "base/undo.h"
 #include "comm/together.h"
 #include "fsccl/insight.h"
@@ -78,7 +79,7 @@ fsccl_comm_t as_handle(uint64_t bits) { return reinterpret_cast<fsccl_comm_t>(bi
 // Runs in a thread of its own.
 void make_later(CommObject& object, Request& request, bool with_id, uint64_t bits) noexcept {
   object.error.code = FSCCL_ERR_OUT_OF_MEMORY;  // unless something else is told
-  object.error.text = "out of memory";          // fits into the string itself
+  object.error.text = short_text("out of memory");
   try {
     const Status status = make(object, request, with_id, as_handle(bits));
     if (status.ok()) return;
@@ -263,7 +264,7 @@ fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
       error.text =
           fmt::format("communicator '{}' was aborted by rank {}", comm->name(), comm->rank());
     } catch (const std::bad_alloc&) {
-      error.text = "aborted";  // fits into the string itself
+      error.text = short_text("aborted");
     }
     comm->engine().fail_all(error);
     return success();

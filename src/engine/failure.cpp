@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/short_text.h"
 #include "bootstrap/job.h"
 #include "engine/engine.h"
 #include "record/metrics.h"
@@ -126,7 +127,7 @@ void EngineFailure::look() noexcept {
     error.text = told_text({board->text, sizeof board->text});
     if (error.code == FSCCL_ERR_LINK) explain_by_death(error);
   } catch (const std::bad_alloc&) {
-    error.text = "another rank failed";  // fits into the string itself
+    error.text = short_text("a rank failed");
   }
   fail_with(error);
 }
@@ -171,7 +172,7 @@ void EngineFailure::lost(int rank, bool left, const std::string& silence) noexce
     error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name,
                              silence.empty() ? "died" : "is dead: ", silence);
   } catch (const std::bad_alloc&) {
-    error.text = "a rank died";  // fits into the string itself
+    error.text = short_text("a rank died");
   }
   fail_all(error);
 }
