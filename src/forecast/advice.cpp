@@ -26,27 +26,22 @@ std::vector<std::string> changes_of(const StepConfig& from, const StepConfig& to
   return changes;
 }
 
-// Returns whether some rank's shards are much larger than an equal part. Layouts by parameter deal
-// out whole slices, and a slice of a parameter with few of them may be a large part of it.
-bool uneven(const Model& model, const Forecast& forecast) {
-  constexpr double kMuch = 1.25;
-  const auto equal = static_cast<double>(model.elements() * dtype_size(forecast.setup.shard)) /
-                     forecast.setup.shared_by();
-  return forecast.setup.layout == FSCCL_LAYOUT_PER_PARAM &&
-         static_cast<double>(forecast.memory.shards) > kMuch * equal;
-}
-
-// Says what lowers the memory of a rank beyond what the search has tried.
+// Says what lowers the memory of a rank beyond what the search has tried. Layouts by parameter deal
+// out whole slices, and where a parameter has few of them, some rank holds much more than an equal
+// part of the shards, on however many ranks.
 std::string lowering(const Model& model, const Forecast& forecast) {
+  constexpr double kMuch = 1.25;
   const StepConfig& setup = forecast.setup;
+  const uint64_t shards = forecast.memory.shards, equal = model.elements() *
+                                                          dtype_size(setup.shard) /
+                                                          static_cast<uint64_t>(setup.shared_by());
   std::vector<std::string> ways;
-  if (uneven(model, forecast))
-    ways.push_back(fmt::format(
-        "the layout flat or ragged (this one gives a rank {} of shards, an equal part is "
-        "{})",
-        topo::amount(forecast.memory.shards),
-        topo::amount(model.elements() * dtype_size(setup.shard) /
-                     static_cast<uint64_t>(setup.shared_by()))));
+  if (setup.layout == FSCCL_LAYOUT_PER_PARAM &&
+      static_cast<double>(shards) > kMuch * static_cast<double>(equal))
+    ways.push_back(
+        fmt::format("the layout flat or ragged (this one gives a rank {} of shards, an equal part "
+                    "is {})",
+                    topo::amount(shards), topo::amount(equal)));
   else
     ways.emplace_back("more ranks");
   if (setup.batch > 1) ways.push_back(fmt::format("a smaller batch ({} now)", setup.batch));

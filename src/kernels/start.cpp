@@ -27,22 +27,25 @@ std::vector<Probe> probes() {
           {Pass::copy_past, {"nt*4", "nt*4+16K", "nt+1K"}}};
 }
 
-bool raced(const std::vector<Race>& races, const Probe& probe) {
-  return std::any_of(races.begin(), races.end(),
-                     [&](const Race& race) { return race.pass == probe.pass; });
+// Returns the probes that are missing in `races`.
+std::vector<Probe> missing_in(const std::vector<Race>& races) {
+  std::vector<Probe> missing = probes();
+  std::erase_if(missing, [&](const Probe& probe) {
+    return std::any_of(races.begin(), races.end(),
+                       [&](const Race& race) { return race.pass == probe.pass; });
+  });
+  return missing;
 }
 
-// Adds to `races` the probes that are missing there, in at most `probe_ms`. Returns whether it
-// added any.
-bool run_probes(std::vector<Race>* races, int64_t probe_ms) {
+// Adds races of `missing` to `races`, in at most `probe_ms`. Returns whether it added any.
+bool run_probes(const std::vector<Probe>& missing, int64_t probe_ms, std::vector<Race>* races) {
   const Deadline end = Deadline::in_ms(probe_ms);
   const size_t before = races->size();
   if (!Course::flushes()) return false;
   Course course(kCourseBytes, kPieceBytes);
   if (!course.valid()) return false;
   const auto sample = [&](Pass pass, Chosen chosen) { return course.sample(pass, chosen); };
-  for (const Probe& probe : probes()) {
-    if (raced(*races, probe)) continue;
+  for (const Probe& probe : missing) {
     std::vector<Chosen> contenders{default_kernels()[static_cast<size_t>(probe.pass)]};
     for (const char* const name : probe.against)
       if (const auto chosen =
@@ -75,17 +78,14 @@ void find_into(KernelStart* start, std::string_view words, int64_t probe_ms) {
   }
   const RaceKey key = race_key();
   start->file = race_file_path(key);
-  bool complete = false;
+  std::vector<Probe> missing = probes();
   if (!start->file.empty()) {
     Result<RaceRecord> known = load_races(start->file, key);
     if (known.ok()) {
       start->races = std::move(known.value().races);
       start->choice = choice_of(start->races);
       start->from = "file";
-      const std::vector<Probe> all = probes();
-      complete = known.value().by != kByProbes ||
-                 std::all_of(all.begin(), all.end(),
-                             [&](auto& probe) { return raced(start->races, probe); });
+      missing = known.value().by == kByProbes ? missing_in(start->races) : std::vector<Probe>();
     } else {
       FSCCL_LOG(kDebug, "{}", known.take_status().text());
     }
@@ -95,7 +95,7 @@ void find_into(KernelStart* start, std::string_view words, int64_t probe_ms) {
     *start = std::move(before);
     return;
   }
-  if (complete || probe_ms == 0 || !run_probes(&start->races, probe_ms)) return;
+  if (missing.empty() || probe_ms == 0 || !run_probes(missing, probe_ms, &start->races)) return;
   start->choice = choice_of(start->races);
   start->from = kByProbes;
   if (start->file.empty()) return;
