@@ -29,3 +29,13 @@ def source_of(commit, folder):
         )
         subprocess.run(['tar', '-x', '-C', source], input=archive.stdout, check=True)
     return source, folder / name
+
+
+def build_program(commit, folder, program):
+    """Builds a program of a commit as a release, below `folder`. Returns the folder of the build."""
+    source, build = source_of(commit, folder)
+    if not (build / 'build.ninja').exists():
+        build.parent.mkdir(exist_ok=True)
+        run('meson', 'setup', build, source, '--libdir=lib')
+    run('ninja', '-C', build, program)
+    return build
