@@ -6,17 +6,20 @@ using namespace fsccl;
 
 namespace {
 
+// This is a function of its own, so that what it calls becomes a part of it, once for all calls.
 template <class Call>
-inline fsccl_status_t run(const char* name, const Call& call, fsccl_comm_t handle, void* stream,
-                          fsccl_work_t* work) {
+[[gnu::noinline]] fsccl_status_t run(const char* name, const Call& call, fsccl_comm_t handle,
+                                     void* stream, fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
+    // This comes before the look-up, so that both find the variables of the thread together.
+    const bool in_group = grouped();
     Ref<Communicator> comm = live_comm(handle);
     if (!comm) [[unlikely]] {
       // The communicator may have become ready since.
       FSCCL_ASSIGN(comm, comm_of(handle));
     }
-    return submit(*comm, handle, call, stream, work, &state);
+    return submit(*comm, handle, call, stream, in_group, work, &state);
   });
   return code == FSCCL_OK ? state : code;
 }

@@ -8,6 +8,8 @@
 namespace fsccl {
 
 // The groups that this thread has started and not ended.
+// A call finds this and Pins::mine by one look-up, because both belong to the library alone.
+[[gnu::visibility("hidden"), gnu::tls_model("local-dynamic")]]
 extern constinit thread_local int group_depth;
 inline bool grouped() { return group_depth > 0; }
 // Remembers a submitted operation for the end of the group. Takes no memory, because

@@ -47,33 +47,56 @@ struct HandleBits {
   uint32_t generation, slot;
 };
 
+// The use of an object by a thread. The object is not freed meanwhile. It may be of no object.
+class Use {
+ public:
+  Use() = default;
+  // `what` is pinned; where the thread has no word left for that, it is counted among `users`.
+  Use(const void* what, std::atomic<uint32_t>& users) noexcept {
+    if (Pins::Word* const word = Pins::set(what)) [[likely]] {
+      bits_ = reinterpret_cast<uintptr_t>(word);
+    } else {
+      bits_ = reinterpret_cast<uintptr_t>(&users) | kCounted;
+      users.fetch_add(1, std::memory_order_seq_cst);
+    }
+  }
+  Use(Use&& other) noexcept : bits_(std::exchange(other.bits_, 0)) {}
+  Use& operator=(Use&& other) noexcept {
+    std::swap(bits_, other.bits_);
+    return *this;
+  }
+  ~Use() {
+    if (bits_ & kCounted) [[unlikely]]
+      // This pairs with the load of `users` in unused_soon(): the thread that ends the object sees
+      // what was done with it.
+      reinterpret_cast<std::atomic<uint32_t>*>(bits_ - kCounted)
+          ->fetch_sub(1, std::memory_order_release);
+    else if (bits_)
+      Pins::clear(reinterpret_cast<Pins::Word*>(bits_));
+  }
+
+ private:
+  static constexpr uintptr_t kCounted = 1;  // the address is that of `users`, not that of a word
+
+  uintptr_t bits_ = 0;
+};
+
 // A reference to an object, which is not freed while the reference lives. It may be null.
 template <class T>
 class Ref {
  public:
   Ref() = default;
+  Ref(T* object, Use use) : object_(object), use_(std::move(use)) {}
   Ref(Ref&& other) noexcept : Ref(other.object_, std::move(other)) {}
   // Refers to an object that lives as long as the object of `owner`, whose use it takes over.
   template <class U>
-  Ref(T* object, Ref<U>&& owner)
-      : object_(object),
-        word_(std::exchange(owner.word_, nullptr)),
-        count_(std::exchange(owner.count_, nullptr)) {
+  Ref(T* object, Ref<U>&& owner) : object_(object), use_(std::move(owner.use_)) {
     owner.object_ = nullptr;
   }
   Ref& operator=(Ref&& other) noexcept {
     std::swap(object_, other.object_);
-    std::swap(word_, other.word_);
-    std::swap(count_, other.count_);
+    use_ = std::move(other.use_);
     return *this;
-  }
-  ~Ref() {
-    if (word_) [[likely]]
-      Pins::clear(word_);
-    else if (count_)
-      // This pairs with the load of `users` in unused_soon(): the thread that ends the object sees
-      // what was done with it.
-      count_->fetch_sub(1, std::memory_order_release);
   }
   explicit operator bool() const { return object_ != nullptr; }
   T* get() const { return object_; }
@@ -83,12 +106,9 @@ class Ref {
  private:
   template <class U>
   friend class Ref;
-  template <class U, HandleKind Kind, uint32_t Capacity>
-  friend class HandleTable;
 
   T* object_ = nullptr;
-  Pins::Word* word_ = nullptr;              // by which the thread pins the object
-  std::atomic<uint32_t>* count_ = nullptr;  // the object's users, where the thread has no word left
+  Use use_;
 };
 
 template <class T, HandleKind Kind, uint32_t Capacity>
@@ -136,12 +156,12 @@ class HandleTable {
   // (works have few bits to name their communicator).
   template <uint32_t Generations = 0>
   Ref<T> at(uint32_t index, uint32_t generation) {
-    Ref<T> found;
-    if (index < Capacity && !look_up<Generations>(index, generation, &found)) [[unlikely]]
-      // Another thread has closed the slot to end the object: it ends the object, or opens the slot
-      // again, within kForUsersNs.
-      wait_until([&] { return look_up<Generations>(index, generation, &found); }, Deadline::never(),
-                 kNothingBreaks, Yields());
+    if (index >= Capacity) [[unlikely]]
+      return {};
+    bool closed = false;
+    Ref<T> found = look_up<Generations>(index, generation, &closed);
+    if (closed) [[unlikely]]
+      return at_when_open<Generations>(index, generation);
     return found;
   }
   // Returns the object of a handle whose owner the caller already uses.
@@ -211,17 +231,12 @@ class HandleTable {
     std::atomic<uint32_t> users{0};  // that have no word of their own
   };
 
-  // Returns false while the slot is closed. Otherwise *found is the object, or null if there is
-  // none.
+  // Returns the object, or null if there is none or if the slot is closed, which *closed says.
   template <uint32_t Generations>
-  bool look_up(uint32_t index, uint32_t generation, Ref<T>* found) {
+  Ref<T> look_up(uint32_t index, uint32_t generation, bool* closed) {
     Cell& slot = slots_[index];
     Cell& owner = slots_[slot.owner.load(std::memory_order_relaxed)];
-    found->word_ = Pins::set(&owner);
-    if (!found->word_) [[unlikely]] {
-      found->count_ = &owner.users;
-      owner.users.fetch_add(1, std::memory_order_seq_cst);
-    }
+    Use use(&owner, owner.users);
     // This comes after the announcement of the use, and pairs with the stores of try_close().
     const uint64_t state = slot.state.load(std::memory_order_seq_cst);
     const bool open = state & kOpen && owner.state.load(std::memory_order_seq_cst) & kOpen;
@@ -229,10 +244,22 @@ class HandleTable {
     const auto whole = static_cast<uint32_t>(state >> 1);
     const bool meant = object && (Generations ? whole % Generations : whole) == generation;
     if (meant && open) [[likely]]
-      found->object_ = object;
-    else
-      *found = {};
-    return open || !meant;
+      return {object, std::move(use)};
+    *closed = meant;
+    return {};
+  }
+  // Another thread has closed the slot to end the object: it ends the object, or opens the slot
+  // again, within kForUsersNs.
+  template <uint32_t Generations>
+  [[gnu::cold, gnu::noinline]] Ref<T> at_when_open(uint32_t index, uint32_t generation) {
+    Ref<T> found;
+    const auto open = [&] {
+      bool closed = false;
+      found = look_up<Generations>(index, generation, &closed);
+      return !closed;
+    };
+    wait_until(open, Deadline::never(), kNothingBreaks, Yields());
+    return found;
   }
   bool is_closed(uint64_t bits) const {
     const Cell& slot = slots_[HandleBits(bits).slot];

@@ -51,7 +51,7 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
     call.dtype = dtype;
     call.root = 0;
     call.tag = tag;
-    return submit(*between, pair, call, stream, work, &state);
+    return submit(*between, pair, call, stream, grouped(), work, &state);
   });
   return code == FSCCL_OK ? state : code;
 }

@@ -8,13 +8,13 @@ namespace fsccl {
 
 // Submits a call, a CollectiveCall or a ListCall, to `comm`, which `handle` names. Makes the work
 // if one is wanted. An error changes nothing, because everything that may fail comes before the
-// submission.
+// submission. `in_group` is what grouped() returns.
 template <class Call>
 inline Status submit(Communicator& comm, fsccl_comm_t handle, const Call& call, void* stream,
-                     fsccl_work_t* work, fsccl_status_t* state) {
+                     bool in_group, fsccl_work_t* work, fsccl_status_t* state) {
   if (on_device(call, stream)) [[unlikely]]
     return run_on_device(comm, call, stream, work);
-  const bool later = work == nullptr && grouped();
+  const bool later = work == nullptr && in_group;
   if (later) make_room_in_group();
   FSCCL_TRY(comm.run(call, work == nullptr && !later, state));
   if (work) *work = make_work(handle, comm.engine().submitted());

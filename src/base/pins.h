@@ -57,6 +57,7 @@ class Pins {
   struct End;
   static Record* begin() noexcept;
 
+  [[gnu::visibility("hidden"), gnu::tls_model("local-dynamic")]]
   static constinit thread_local Record* mine;
   static std::atomic<Record*> all_;
   static std::atomic<bool> light_;

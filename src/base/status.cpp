@@ -7,6 +7,8 @@
 
 namespace fsccl {
 
+void Status::End::operator()(Error* error) const { delete error; }
+
 Status fail_errno(int error_number, const std::string& what) {
   const bool limit = error_number == EMFILE || error_number == ENFILE || error_number == EFBIG;
   const bool memory = error_number == ENOMEM || error_number == ENOSPC;

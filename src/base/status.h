@@ -27,7 +27,7 @@ struct Error {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  explicit Status(Error error) : error_(std::make_unique<Error>(std::move(error))) {}
+  explicit Status(Error error) : error_(new Error(std::move(error))) {}
   Status(Status&&) = default;
   Status& operator=(Status&&) = default;
 
@@ -48,7 +48,11 @@ class [[nodiscard]] Status {
   }
 
  private:
-  std::unique_ptr<Error> error_;
+  // The end of an error is no part of the functions that return one.
+  struct End {
+    [[gnu::cold]] void operator()(Error* error) const;
+  };
+  std::unique_ptr<Error, End> error_;
 };
 
 inline Status success() { return {}; }

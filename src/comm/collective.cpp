@@ -254,22 +254,19 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
 
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
-  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output,
-                                          kept.scratch.get()};
-  std::array<Location, 2> locations;
+  SmallCall small{&kept.plan,
+                  &kept.settings,
+                  &kept.fingerprint,
+                  {one_buffer(call.op) ? output : input, output, kept.scratch.get()},
+                  kept.settings.publishes ? &kept.plan : nullptr};
   for (uint32_t i = 0; i < kept.settings.publishes; i++) {
     const uint32_t buffer = kept.settings.published[i];
-    locations[i] = locate(buffers[buffer], kept.plan.buffers[buffer].bytes);
+    small.published[i] = locate(small.buffers[buffer], kept.plan.buffers[buffer].bytes);
   }
   if ((kept.small || kept.small_fallback) && wait && !call.prepare && engine_.may_run_small()) {
     const bool foreseen = kept.settings.foresees && engine_.foresees_unreachable();
     if (foreseen ? kept.small_fallback : kept.small) {
-      const SmallCall small{foreseen ? &kept.fallback : &kept.plan,
-                            &kept.settings,
-                            &kept.fingerprint,
-                            buffers,
-                            kept.settings.publishes ? &kept.plan : nullptr,
-                            locations};
+      if (foreseen) small.plan = &kept.fallback;
       Status status = engine_.run_small(small, state);
       engine_.tally().moved(kept.bytes_read, kept.bytes_written);
       return status;
@@ -279,7 +276,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   FSCCL_TRY(engine_.acquire(&op, kept.settings, kept.fingerprint));
   op->plan = &kept.plan;
   op->state = kept.shared_from_this();
-  for (size_t i = 0; i < buffers.size(); i++) op->inline_bindings[i].base = buffers[i];
+  for (size_t i = 0; i < small.buffers.size(); i++) op->inline_bindings[i].base = small.buffers[i];
   if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
   if (kept.settings.kind == FSCCL_OP_PREMUL_SUM) {
     op->premul = call.reduction.scale;
@@ -288,7 +285,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
   }
   for (uint32_t i = 0; i < kept.settings.publishes; i++)
-    op->inline_bindings[kept.settings.published[i]].location = locations[i];
+    op->inline_bindings[kept.settings.published[i]].location = small.published[i];
   if (call.prepare) [[unlikely]]
     call.prepare(*op);
   engine_.tally().moved(kept.bytes_read, kept.bytes_written);

@@ -141,12 +141,12 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
     ticks_.place(plan, call.tick);
   else
     return false;
-  for (const auto count = static_cast<uint32_t>(plan.steps.size()); call.step < count;
-       call.step++) {
-    const Step& step = plan.steps[call.step];
-    if (!perform(call, step)) return false;
+  const Step* const steps = plan.steps.data();
+  for (const Step *step = steps + call.step, *const end = steps + plan.steps.size(); step != end;
+       step++, call.step++) {
+    if (!perform(call, *step)) return false;
     // The call is recorded behind its first signal, because peers wait for that.
-    if (recorder && step.kind == StepKind::signal)
+    if (recorder && step->kind == StepKind::signal)
       std::exchange(recorder, nullptr)->at_once(recorded_as, call.fingerprint);
   }
   if (!end_round(call)) return false;

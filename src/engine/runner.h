@@ -233,14 +233,15 @@ class Runner {
   // or 0.
   void copy(void* to, const void* from, uint64_t bytes, uint64_t into, bool from_slot,
             const OperationSettings& how) {
-    const SlotStores::Write write = into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
-    if ((into || from_slot) && how.in_cache && write.stores == Stores::cached &&
-        slot_stores_.side_by_side(into != 0))
-      copy_between_cores(to, from, bytes, slot_stores_.cores());
+    if (into || from_slot)
+      copy_by_slot(to, from, bytes, into, how);
     else
-      copy_bytes(to, from, bytes, write.stores);
-    if (write.watched) slot_stores_.wrote(write);
+      copy_bytes(to, from, bytes, how.stores);
   }
+  // Copies to or from a slot. It is no part of its callers, so that those that copy a few bytes
+  // need not save registers.
+  [[gnu::noinline]] void copy_by_slot(void* to, const void* from, uint64_t bytes, uint64_t into,
+                                      const OperationSettings& how);
   bool read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes);
   // Tells the transport where this rank wants the bytes that it will copy out of mirrors in this
   // round, and in the rounds that peers may begin meanwhile. They can then go straight there.

@@ -1,5 +1,6 @@
-// The steps of an operation that move bytes in another way than by a copy between mapped memory:
-// the system reads a peer's memory, or the transport writes received bytes directly to their place.
+// The steps of an operation that move bytes in another way than by a plain copy: a slot is copied
+// with the stores that are best for it, the system reads a peer's memory, or the transport writes
+// received bytes directly to their place.
 #include <algorithm>
 
 #include "base/wait.h"
@@ -29,6 +30,23 @@ Runner::Slice Runner::slice(const Plan& plan, const Step& step, uint32_t round) 
   if (plan.chunk == 0) return {0, step.count};
   const uint64_t each = plan.chunk / dtype_size(step.from), begin = each * round;
   return {begin, begin < step.count ? std::min(each, step.count - begin) : 0};
+}
+
+void Runner::copy_by_slot(void* to, const void* from, uint64_t bytes, uint64_t into,
+                          const OperationSettings& how) {
+  const SlotStores::Write write = into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
+  const bool side_by_side =
+      how.in_cache && write.stores == Stores::cached && slot_stores_.side_by_side(into != 0);
+  const auto copy_now = [&] {
+    if (side_by_side)
+      copy_between_cores(to, from, bytes, slot_stores_.cores());
+    else
+      copy_bytes(to, from, bytes, write.stores);
+  };
+  if (!write.watched) [[likely]]
+    return copy_now();
+  copy_now();
+  slot_stores_.wrote(write);
 }
 
 bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes) {

@@ -25,13 +25,17 @@ class SlotRing {
         end_{ring_bytes, FSCCL_TRANSPORT_SLOTS * most_small_},
         at_{end_[1], 0} {}
 
-  // Returns the place of the next slot.
-  size_t next(size_t bytes) {
+  // Returns the place of the next slot, if it has so many bytes.
+  size_t place_of_next(size_t bytes) const {
     const bool small = bytes <= most_small_;
-    size_t& at = at_[small];
-    if (at + bytes > end_[small]) at = small ? 0 : end_[1];
-    const size_t place = at;
-    at += bytes;
+    const size_t at = at_[small];
+    if (at + bytes <= end_[small]) return at;
+    return small ? 0 : end_[1];
+  }
+  // Places the next slot.
+  size_t next(size_t bytes) {
+    const size_t place = place_of_next(bytes);
+    at_[bytes <= most_small_] = place + bytes;
     return place;
   }
 

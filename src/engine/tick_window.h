@@ -123,7 +123,7 @@ class TickWindow {
   size_t slot_at(uint16_t tick) const { return slot_at_[tick]; }
   const std::array<size_t, kMaxTicks>& slots() const { return slot_at_; }
   // Returns where the next slot will lie if it has `bytes` bytes.
-  size_t next_slot(uint64_t bytes) const { return SlotRing(ring_).next(bytes); }
+  size_t next_slot(uint64_t bytes) const { return ring_.place_of_next(bytes); }
   const SlotRing& ring() const { return ring_; }
   // Finds where the slots of a round lie, if the ring is used as far as `ring` says. Returns true
   // if the round has slots.

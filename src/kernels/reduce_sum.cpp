@@ -102,6 +102,7 @@ struct SumPass {
   Quotient<A> quotient;
   bool divides;
   bool accumulate;
+  bool scales_only;  // it neither divides nor accumulates; this is one test for each group
   bool stream;
   size_t ahead;  // bytes of each source that are fetched ahead; 0: none
 
@@ -135,12 +136,14 @@ struct SumPass {
     const Tag<A> d;
     const auto nan = quiet_nan(d);
     for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Mul(g.v[k], factor);
-    if (divides)
-      for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Div(g.v[k], divisor);
-    if (accumulate) {
-      Group<A> before;
-      load(old, before);
-      for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Add(before.v[k], g.v[k]);
+    if (!scales_only) {
+      if (divides)
+        for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Div(g.v[k], divisor);
+      if (accumulate) {
+        Group<A> before;
+        load(old, before);
+        for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Add(before.v[k], g.v[k]);
+      }
     }
     for (size_t k = 0; k < kVectors<A>; ++k)
       g.v[k] = hn::IfThenElse(hn::IsNaN(g.v[k]), nan, g.v[k]);
@@ -260,6 +263,7 @@ HWY_INLINE void sum_range_with(const Reduce& args, Variant variant) {
             .quotient = quotient,
             .divides = quotient.divides(),
             .accumulate = args.accumulate,
+            .scales_only = !quotient.divides() && !args.accumulate,
             .stream = false,
             .ahead = variant.ahead};
   // If the destination is read, its lines are in the cache when they are stored, and a plain store

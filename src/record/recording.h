@@ -101,7 +101,7 @@ static_assert(std::endian::native == std::endian::little);
 
 // Returns the stamp of a record. It is never 0, which an empty place has, and never the stamp of
 // kWriting. It changes with each round of the ring.
-inline uint16_t stamp_of(uint64_t round) { return static_cast<uint16_t>(round % 65534 + 1); }
+inline uint16_t stamp_of(uint64_t round) { return (round & 0x7fff) + 1; }
 
 // The number of the next record lies here. It has a cache line of its own, because every event
 // increments it.
