@@ -21,6 +21,7 @@
 #include "info_forecast.h"
 #include "info_layout.h"
 #include "info_topology.h"
+#include "take_text.h"
 
 namespace {
 
@@ -194,10 +195,7 @@ std::pair<std::string, std::string> preferred_network() {
   config.hosts = 2;
   config.ranks_per_host = 1;
   std::string text;
-  const auto keep = [](void* kept, const char* given, size_t bytes) {
-    static_cast<std::string*>(kept)->assign(given, bytes);
-  };
-  require(fsccl_explain_for(&config, "barrier", 0, keep, &text));
+  require(fsccl_explain_for(&config, "barrier", 0, take_text, &text));
   const OrderedJson answer = OrderedJson::parse(text);
   return {answer["transport"].get<std::string>(), answer["transport_why"].get<std::string>()};
 }

@@ -12,14 +12,11 @@
 #include "fsccl/insight.h"
 #include "info_error.h"
 #include "numbers.h"
+#include "take_text.h"
 
 namespace {
 
 using Json = nlohmann::json;
-
-void keep(void* text, const char* json, size_t bytes) {
-  static_cast<std::string*>(text)->assign(json, bytes);
-}
 
 void print_costs(const Json& answer) {
   const Json& costs = answer["measured"];
@@ -129,7 +126,7 @@ int ExplainCommand::run() const {
   config.topology = topology_.empty() ? nullptr : topology_.c_str();
   config.tuning = tuning_.empty() ? nullptr : tuning_.c_str();
   std::string text;
-  if (failed(fsccl_explain_for(&config, operation_.c_str(), *bytes, keep, &text))) return 1;
+  if (failed(fsccl_explain_for(&config, operation_.c_str(), *bytes, take_text, &text))) return 1;
   if (json_) {
     fmt::print("{}\n", text);
   } else {

@@ -22,15 +22,12 @@
 #include "model.h"
 #include "numbers.h"
 #include "own_input.h"
+#include "take_text.h"
 #include "this_machine.h"
 
 namespace {
 
 using Json = nlohmann::json;
-
-void keep(void* text, const char* json, size_t bytes) {
-  static_cast<std::string*>(text)->assign(json, bytes);
-}
 
 bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
@@ -373,7 +370,7 @@ int ForecastCommand::run() const {
   if (!report_.empty()) page.emplace(report_);
   if (page && !page->open()) return 2;
   std::string text;
-  if (failed(fsccl_forecast(configuration.c_str(), keep, &text))) {
+  if (failed(fsccl_forecast(configuration.c_str(), take_text, &text))) {
     fmt::print(stderr, "fsccl-info: the model is {}; the machine is {}{}\n", *model_file, machine_,
                config_.empty() ? "" : "; the configuration also has the keys of " + config_);
     return 1;

@@ -9,11 +9,11 @@
 namespace fsccl::trace {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
-Json named(const char* what, int rank, int thread, const std::string& name) {
+OrderedJson named(const char* what, int rank, int thread, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
@@ -68,7 +68,7 @@ std::string as_perfetto(const std::vector<Recording>& job) {
   int64_t begin_ns = INT64_MAX;
   for (const Recording& recording : job)
     if (!recording.events.empty()) begin_ns = std::min(begin_ns, recording.events.front().at_ns);
-  Json events = Json::array();
+  OrderedJson events = OrderedJson::array();
   for (const Recording& recording : job) {
     events.push_back(named("process_name", recording.rank, 0,
                            fmt::format("rank {} on {}", recording.rank, recording.host)));
@@ -77,23 +77,23 @@ std::string as_perfetto(const std::vector<Recording>& job) {
                              fmt::format("{} (rank {} of {})", communicator.name, communicator.rank,
                                          communicator.size)));
     for (const Span& span : spans_of(recording)) {
-      const Json where = {{"pid", span.rank}, {"tid", span.call->communicator}};
-      Json one = {{"ph", "X"},
-                  {"name", span.call->operation},
-                  {"ts", us(span.begin_ns - begin_ns)},
-                  {"dur", us(span.end_ns - span.begin_ns)},
-                  {"args",
-                   {{"operation", span.call->sequence},
-                    {"count", span.call->count},
-                    {"dtype", span.call->dtype},
-                    {"complete", span.complete}}}};
+      const OrderedJson where = {{"pid", span.rank}, {"tid", span.call->communicator}};
+      OrderedJson one = {{"ph", "X"},
+                         {"name", span.call->operation},
+                         {"ts", us(span.begin_ns - begin_ns)},
+                         {"dur", us(span.end_ns - span.begin_ns)},
+                         {"args",
+                          {{"operation", span.call->sequence},
+                           {"count", span.call->count},
+                           {"dtype", span.call->dtype},
+                           {"complete", span.complete}}}};
       one.update(where);
       events.push_back(std::move(one));
       for (const Span::Wait& wait : span.waits) {
-        Json inner = {{"ph", "X"},
-                      {"name", wait_name(*wait.blocked)},
-                      {"ts", us(wait.begin_ns - begin_ns)},
-                      {"dur", us(wait.end_ns - wait.begin_ns)}};
+        OrderedJson inner = {{"ph", "X"},
+                             {"name", wait_name(*wait.blocked)},
+                             {"ts", us(wait.begin_ns - begin_ns)},
+                             {"dur", us(wait.end_ns - wait.begin_ns)}};
         inner.update(where);
         events.push_back(std::move(inner));
       }
@@ -110,7 +110,7 @@ std::string as_perfetto(const std::vector<Recording>& job) {
              {"pid", recording.rank},
              {"tid", event.communicator}});
   }
-  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
+  return OrderedJson{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
 }
 
 }  // namespace fsccl::trace

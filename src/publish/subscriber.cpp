@@ -15,8 +15,6 @@ namespace fsccl::publish {
 
 namespace {
 
-// The limit of a message that a rank sends after its catalog.
-constexpr size_t kMostMessageBytes = kMaxRequestBytes;
 constexpr int64_t kAttemptMs = 2000;  // for one address: connection, handshake and catalog
 constexpr int64_t kRetryNs = 100'000'000;
 constexpr int64_t kLeastSilenceMs = 3000;
@@ -72,7 +70,7 @@ Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline 
   FSCCL_TRY(channel.send(FrameType::kSubscribe, {}, deadline, broken));
   channel.allow(kMaxTableBytes);
   FSCCL_ASSIGN(*catalog, channel.expect(FrameType::kCatalog, deadline, nullptr, broken));
-  channel.allow(kMostMessageBytes);
+  channel.allow(kMaxRequestBytes);
   return channel;
 }
 

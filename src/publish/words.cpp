@@ -9,7 +9,8 @@
 namespace fsccl::publish {
 namespace {
 
-constexpr size_t kAtOnce = 2048;  // so many elements of up to 8 bytes fit in the first cache
+constexpr size_t kElementsAtOnce =
+    2048;  // so many elements of up to 8 bytes fit in the first cache
 
 const uint8_t* at(const void* base, uint64_t bytes) {
   return static_cast<const uint8_t*>(base) + bytes;
@@ -27,9 +28,9 @@ void convert(void* to, fsccl_dtype_t into, const void* from, fsccl_dtype_t store
 void read_plane(const void* from, fsccl_dtype_t stored, fsccl_dtype_t sent, uint64_t plane,
                 uint64_t begin, uint64_t count, uint16_t* out) {
   const size_t size = dtype_size(sent), place = size - 2 * (plane + 1);
-  alignas(64) std::array<uint8_t, 8 * kAtOnce> elements;
+  alignas(64) std::array<uint8_t, 8 * kElementsAtOnce> elements;
   while (count > 0) {
-    const uint64_t some = std::min<uint64_t>(count, kAtOnce);
+    const uint64_t some = std::min<uint64_t>(count, kElementsAtOnce);
     convert(elements.data(), sent, at(from, begin * dtype_size(stored)), stored, some);
     for (uint64_t i = 0; i < some; i++)
       std::memcpy(out + i, elements.data() + i * size + place, sizeof *out);
@@ -86,9 +87,9 @@ void write_elements(const uint16_t* words, fsccl_dtype_t sent, uint64_t elements
                     uint64_t count, void* to, fsccl_dtype_t stored) {
   const size_t size = dtype_size(sent);
   if (size <= 2) return convert(to, stored, at(words, begin * size), sent, count);
-  alignas(64) std::array<uint8_t, 8 * kAtOnce> joined;
+  alignas(64) std::array<uint8_t, 8 * kElementsAtOnce> joined;
   while (count > 0) {
-    const uint64_t some = std::min<uint64_t>(count, kAtOnce);
+    const uint64_t some = std::min<uint64_t>(count, kElementsAtOnce);
     for (size_t plane = 0; plane < size / 2; plane++) {
       const uint16_t* const from = words + plane * elements + begin;
       const size_t place = size - 2 * (plane + 1);

@@ -14,7 +14,7 @@ namespace {
 constexpr double kNcclLaunchNs = 12'000;      // the launch of NCCL's kernel, and its first step
 constexpr double kExchangeLaunchNs = 20'000;  // the host waits for the stream, then for messages
 constexpr double kKernelNs = 4'000;           // a launch of this library's kernel
-constexpr double kStageNs = 60'000;      // two copies, two waits for a stream, and the host's call
+constexpr double kStagingNs = 60'000;    // two copies, two waits for a stream, and the host's call
 constexpr double kMemoryGbPerS = 1'500;  // bandwidth of a GPU's memory
 constexpr double kStagingGbPerS = 20;    // between a GPU and pinned host memory
 constexpr double kHostGbPerS = 8;        // rate of the host's collective
@@ -44,24 +44,24 @@ double predicted_ns(const NativeCall& call, NativeAlgorithm algorithm) {
       return exchanges * launch + moved + kKernelNs + transfer_ns(2 * bytes, kMemoryGbPerS);
     }
     case NativeAlgorithm::staged:
-      return kStageNs + transfer_ns(2 * bytes, kStagingGbPerS) +
+      return kStagingNs + transfer_ns(2 * bytes, kStagingGbPerS) +
              std::max(moved, transfer_ns(2 * bytes, kHostGbPerS));
   }
   return 0;
 }
 
-constexpr std::array kAlgorithms{Algorithm::nccl, Algorithm::ucx, Algorithm::summed,
-                                 Algorithm::staged};  // in the order of NativeAlgorithm
+constexpr std::array kNatives{Algorithm::nccl, Algorithm::ucx, Algorithm::summed,
+                              Algorithm::staged};  // in the order of NativeAlgorithm
 
 const NativePrice* measured(const NativeCall& call, NativeAlgorithm algorithm,
                             const SelectOptions& options) {
-  return measured_price(options.native.get(), call.op, kAlgorithms[static_cast<size_t>(algorithm)],
+  return measured_price(options.native.get(), call.op, kNatives[static_cast<size_t>(algorithm)],
                         options.host_shape);
 }
 
 NativeAlgorithm algorithm_of(const Rule& rule) {
-  return static_cast<NativeAlgorithm>(
-      std::find(kAlgorithms.begin(), kAlgorithms.end(), rule.algorithm) - kAlgorithms.begin());
+  return static_cast<NativeAlgorithm>(std::find(kNatives.begin(), kNatives.end(), rule.algorithm) -
+                                      kNatives.begin());
 }
 
 std::string_view obstacle(const NativeCall& call, NativeAlgorithm algorithm) {

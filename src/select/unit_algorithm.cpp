@@ -12,7 +12,7 @@ constexpr double kLaunchNs = 2'000;  // a kernel or a batch of copies, on an H20
 constexpr double kLaunches = 5;      // cast, ready, wait, copy and done (unit/device/README.md)
 
 // The order is that of UnitAlgorithm.
-constexpr std::array kAlgorithms{Algorithm::p2p, Algorithm::collectives};
+constexpr std::array kUnitAlgorithms{Algorithm::p2p, Algorithm::collectives};
 
 double predicted_ns(const UnitCall& call, UnitAlgorithm algorithm, const SelectOptions& options) {
   if (algorithm == UnitAlgorithm::collectives) {
@@ -47,8 +47,8 @@ UnitChoice choose_unit_algorithm(const UnitCall& call, const SelectOptions& opti
   };
   for (const UnitAlgorithm algorithm : {UnitAlgorithm::p2p, UnitAlgorithm::collectives}) {
     const auto i = static_cast<size_t>(algorithm);
-    const NativePrice* const known =
-        measured_price(options.native.get(), OpCode::unshard, kAlgorithms[i], options.host_shape);
+    const NativePrice* const known = measured_price(options.native.get(), OpCode::unshard,
+                                                    kUnitAlgorithms[i], options.host_shape);
     at(algorithm) = {algorithm, call.obstacles[i],
                      known ? known->at(call.bytes) : predicted_ns(call, algorithm, options),
                      known != nullptr};

@@ -4,11 +4,10 @@
 
 #include "base/round_up.h"
 #include "base/undo.h"
+#include "pool/largest_blocks.h"
 
 namespace fsccl {
 namespace {
-
-constexpr size_t kListed = 16;  // blocks that an error names
 
 std::string stream_name(cuda::CUstream stream) {
   return stream ? fmt::format("stream {}", static_cast<void*>(stream)) : "the default stream";
@@ -230,16 +229,11 @@ std::string DeviceBlocks::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<const Block*> blocks;
   for (const auto& [begin, block] : blocks_) blocks.push_back(&block);
-  std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) {
-    return std::pair(b->bytes, a->call) < std::pair(a->bytes, b->call);
+  return text_of_largest(std::move(blocks), [this](const Block& block) {
+    return fmt::format("block of {} bytes at {:#x} (made by call {} on {})", block.bytes,
+                       memory_.base(DevicePart::blocks) + block.begin, block.call,
+                       stream_name(block.stream));
   });
-  std::string text;
-  for (size_t i = 0; i < std::min(blocks.size(), kListed); i++)
-    text += fmt::format("{}block of {} bytes at {:#x} (made by call {} on {})", i ? ", " : "",
-                        blocks[i]->bytes, memory_.base(DevicePart::blocks) + blocks[i]->begin,
-                        blocks[i]->call, stream_name(blocks[i]->stream));
-  if (blocks.size() > kListed) text += fmt::format(" and {} more", blocks.size() - kListed);
-  return text;
 }
 
 uint64_t DeviceBlocks::trim(Deadline deadline) {

@@ -10,13 +10,13 @@
 #include "base/round_up.h"
 #include "base/undo.h"
 #include "pool/host/import.h"
+#include "pool/largest_blocks.h"
 
 namespace fsccl {
 namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kLargeBlock = 64u << 10;
-constexpr size_t kListed = 16;  // blocks that an error names
 
 }  // namespace
 
@@ -179,14 +179,7 @@ std::string Blocks::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<const Block*> blocks;
   for (const auto& [address, block] : blocks_) blocks.push_back(&block);
-  std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) {
-    return std::pair(b->bytes, a->call) < std::pair(a->bytes, b->call);
-  });
-  std::string text;
-  for (size_t i = 0; i < std::min(blocks.size(), kListed); i++)
-    text += (i ? ", " : "") + block_text(*blocks[i]);
-  if (blocks.size() > kListed) text += fmt::format(" and {} more", blocks.size() - kListed);
-  return text;
+  return text_of_largest(std::move(blocks), [](const Block& block) { return block_text(block); });
 }
 
 uint64_t Blocks::shrink(const std::function<uint64_t(uint64_t top)>& release) {

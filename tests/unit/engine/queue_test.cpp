@@ -9,15 +9,11 @@
 
 #include "engine/engine.h"
 #include "plan/collectives.h"
+#include "tests/unit/engine/broken_rules.h"
 #include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
 namespace {
-
-struct Broken final : InvariantGuard {
-  std::vector<std::string> rules;
-  void broken(const char* rule, const char*, int) noexcept override { rules.emplace_back(rule); }
-};
 
 class Queues : public ::testing::Test {
  protected:
@@ -28,7 +24,7 @@ class Queues : public ::testing::Test {
     queue_->submit(sequence, Queue::Order::release);
   }
 
-  Broken broken_;
+  BrokenRules broken_;
   std::vector<std::string> expected_;
   std::unique_ptr<Queue> queue_ = std::make_unique<Queue>(broken_);
 };

@@ -444,18 +444,17 @@ void between_hosts(int ranks, const std::function<void(int rank, OpenedChannel o
 }
 
 TEST(SmallCall, CarriesFewBytesBetweenHosts) {
-  constexpr int kRanks = 3;
-  between_hosts(kRanks, [&](int rank, OpenedChannel opened) {
-    EngineOptions options =
-        options_over(std::move(opened.channel), rank, kRanks, opened.first_tick);
-    Rank self(rank, kRanks, std::move(options));
+  constexpr int ranks = 3;
+  between_hosts(ranks, [&](int rank, OpenedChannel opened) {
+    EngineOptions options = options_over(std::move(opened.channel), rank, ranks, opened.first_tick);
+    Rank self(rank, ranks, std::move(options));
     self.shape.mirrored = true;
     self.shape.count = 100;
     const Plan gather = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
     const Plan reduction =
         reduce_slots(reduction_of_small_all_reduce(self.shape), self.shape.slot_bytes);
     std::vector<Plan> broadcasts;
-    for (int root = 0; root < kRanks; root++)
+    for (int root = 0; root < ranks; root++)
       broadcasts.push_back(
           move_slots(broadcast_movement(self.with_root(root)), self.shape.slot_bytes));
     for (const Plan* plan : {&gather, &reduction, &std::as_const(broadcasts.front())})
@@ -464,7 +463,7 @@ TEST(SmallCall, CarriesFewBytesBetweenHosts) {
     for (int round = 0; round < kRounds; round++) {
       std::vector<int32_t> mine(100, 10 * round + rank), all(300), sum(100);
       ASSERT_TRUE(self.at_once(gather, OpCode::all_gather, mine.data(), all.data()).ok());
-      for (int q = 0; q < kRanks; q++)
+      for (int q = 0; q < ranks; q++)
         EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 10 * round + q), 100);
       ASSERT_TRUE((round % 7 ? self.at_once(reduction, OpCode::all_reduce, mine.data(), sum.data())
                              : self.in_the_ring(reduction, OpCode::all_reduce, mine.data(),
@@ -472,8 +471,8 @@ TEST(SmallCall, CarriesFewBytesBetweenHosts) {
                       .ok());
       EXPECT_EQ(std::count(sum.begin(), sum.end(), 30 * round + 3), 100);
       for (int again = 0; again < round % 12; again++) {  // fills the window in some rounds
-        std::vector<int32_t> words(100, rank == round % kRanks ? again : -1);
-        const Plan& broadcast = broadcasts[static_cast<size_t>(round % kRanks)];
+        std::vector<int32_t> words(100, rank == round % ranks ? again : -1);
+        const Plan& broadcast = broadcasts[static_cast<size_t>(round % ranks)];
         ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, words.data(), words.data()).ok());
         EXPECT_EQ(std::count(words.begin(), words.end(), again), 100);
       }

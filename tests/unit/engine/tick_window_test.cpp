@@ -6,26 +6,25 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/engine/broken_rules.h"
+
 namespace fsccl {
 namespace {
 
-struct Broken final : InvariantGuard {
-  std::vector<std::string> rules;
-  void broken(const char* rule, const char*, int) noexcept override { rules.emplace_back(rule); }
-};
-
 constexpr uint32_t kFirst = 100;
-constexpr size_t kSlot = 1024;
+constexpr size_t kSlotBytes = 1024;
 
 Fingerprint call(uint64_t sequence) { return {.op = OpCode::broadcast, .sequence = sequence}; }
 
 class TickWindows : public ::testing::Test {
  protected:
-  TickWindows() { window_.set_ring(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false)); }
+  TickWindows() {
+    window_.set_ring(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlotBytes, kSlotBytes, false));
+  }
   void TearDown() override { EXPECT_EQ(broken_.rules, expected_); }
   void expect_broken(const std::string& rule) { expected_.push_back(rule); }
 
-  Broken broken_;
+  BrokenRules broken_;
   std::vector<std::string> expected_;
   TickWindow window_{kFirst, false, broken_};
 };
@@ -78,13 +77,13 @@ TEST_F(TickWindows, WhatWasToldToNobodyIsPartOfTheHistory) {
 TEST_F(TickWindows, SlotsOfAWindowDoNotOverlap) {
   Plan plan;
   plan.ticks = 2;
-  plan.slots = {kSlot, kSlot / 2};
+  plan.slots = {kSlotBytes, kSlotBytes / 2};
   std::vector<std::pair<size_t, size_t>> used;  // the slots of the last kTickWindow ticks
   for (uint32_t round = 0; round < 100; round++) {
     ASSERT_TRUE(window_.place(plan, kFirst + 2 * round));
     for (uint16_t tick = 0; tick < 2; tick++) {
       const size_t begin = window_.slot_at(tick), end = begin + plan.slots[tick];
-      EXPECT_LE(end, FSCCL_TRANSPORT_SLOTS * kSlot);
+      EXPECT_LE(end, FSCCL_TRANSPORT_SLOTS * kSlotBytes);
       for (const auto& [other_begin, other_end] : used)
         EXPECT_TRUE(end <= other_begin || other_end <= begin) << round;
       used.emplace_back(begin, end);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/config.h"
+#include "tests/unit/select/with_rules.h"
 
 namespace fsccl {
 namespace {
@@ -20,12 +21,6 @@ NativeCall by_nccl(OpCode op, uint64_t bytes) {
 NativeCall without(NativeCall call, NativeAlgorithm algorithm) {
   call.obstacles[static_cast<size_t>(algorithm)] = kNo;
   return call;
-}
-
-SelectOptions with_rules(std::string_view text) {
-  SelectOptions options;
-  options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(text, "FSCCL_PLAN").take());
-  return options;
 }
 
 TEST(Native, NcclIsTheCheapestWhereItMayBeTaken) {

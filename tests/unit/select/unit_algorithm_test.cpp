@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "select/tuning_file.h"
+#include "tests/unit/select/with_rules.h"
 
 namespace fsccl {
 namespace {
@@ -18,11 +19,6 @@ UnitCall against(UnitAlgorithm algorithm) {
   UnitCall call = reached();
   call.obstacles[static_cast<size_t>(algorithm)] = "it is not there";
   return call;
-}
-SelectOptions with_rules(std::string_view text) {
-  SelectOptions options;
-  options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(text, "FSCCL_PLAN").take());
-  return options;
 }
 // Returns options with the times of both algorithms in a tuning file of one host with 8 ranks.
 SelectOptions with_times(double p2p, double collectives) {
