@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/config.h"
@@ -15,17 +16,12 @@ namespace fsccl::publish {
 
 namespace {
 
-constexpr int64_t kAttemptMs = 2000;  // for one address: connection, handshake and catalog
 constexpr int64_t kRetryNs = 100'000'000;
 constexpr int64_t kLeastSilenceMs = 3000;
-constexpr int kAttempts = 5;  // after so many refused attempts the rank counts as dead
+constexpr int kMostRefusals = 5;  // a rank that has published counts as dead after so many
 constexpr int kMostFailures = 20;
 constexpr int64_t kAheadPatienceNs = 2'000'000'000;
 constexpr int64_t kLookNs = 200'000'000;
-
-Deadline at_most(Deadline deadline, int64_t ms) {
-  return Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(ms).at_ns()));
-}
 
 Result<std::pair<std::string, uint16_t>> parse_address(const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -55,56 +51,34 @@ Subscriber::~Subscriber() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Makes one attempt to connect, and receives the catalog.
-Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline deadline,
-                                         Bytes* catalog, int32_t* reached) {
-  const BreakCheck broken = [this] {
-    return stopping_ ? fail(FSCCL_ERR_ABORTED, "the subscriber ends") : success();
-  };
-  Status versions;
-  FSCCL_ASSIGN(Fd connected, connect_to(address, deadline, broken));
-  FSCCL_ASSIGN(FramedSocket channel,
-               introduce_as(std::move(connected), credentials_, Purpose::kSubscribe, number_,
-                            kSubscriberRank, 0, deadline, &versions, broken, reached));
-  FSCCL_TRY(std::move(versions));
-  FSCCL_TRY(channel.send(FrameType::kSubscribe, {}, deadline, broken));
-  channel.allow(kMaxTableBytes);
-  FSCCL_ASSIGN(*catalog, channel.expect(FrameType::kCatalog, deadline, nullptr, broken));
-  channel.allow(kMaxRequestBytes);
-  return channel;
+BreakCheck Subscriber::until_it_ends() {
+  return [this] { return stopping_ ? fail(FSCCL_ERR_ABORTED, "the subscriber ends") : success(); };
 }
 
-Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
+Result<Reach> Subscriber::reach(int rank) {
   const RankAddress& listens = catalog_.addresses[static_cast<size_t>(rank)];
   std::vector<SocketAddress> addresses;
   if (listens.host == host_) addresses.push_back(unix_address(listener_name(listens.listener)));
   if (listens.host != host_ && listens.port)
     for (const IpAddress& ip : listens.ips) addresses.push_back(tcp_address(ip, listens.port));
-  Status last = fail(FSCCL_ERR_CONFIG,
-                     "rank {} is on another host (or in another container) and listens on no TCP "
-                     "port: remove FSCCL_BOOTSTRAP_TCP=0 there",
-                     rank);
-  for (const SocketAddress& address : addresses) {
-    Bytes catalog;
-    int32_t reached = -1;
-    Result<FramedSocket> channel =
-        connect(address, at_most(deadline, kAttemptMs), &catalog, &reached);
-    if (channel.ok() && catalog == catalog_bytes_ && reached == rank) return channel;
-    // Several hosts may have one address, such as that of a bridge of containers. So an address at
-    // which somebody else answers, or nobody, says nothing against a rank that was only slow or
-    // full at another of its addresses.
-    if (last.code() == FSCCL_ERR_TIMEOUT || last.code() == FSCCL_ERR_LIMIT) continue;
-    last = !channel.ok() ? channel.take_status()
-           : reached != rank
-               ? fail(FSCCL_ERR_LINK, "rank {} answers at an address of rank {}", reached, rank)
-               : fail(FSCCL_ERR_MISMATCH, "rank {} belongs to another publication", rank);
-  }
-  return last;
+  if (addresses.empty())
+    return fail(FSCCL_ERR_CONFIG,
+                "rank {} is on another host (or in another container) and listens on no TCP port: "
+                "remove FSCCL_BOOTSTRAP_TCP=0 there",
+                rank);
+  const auto is_the_rank = [this, rank](const Reached& reached) {
+    if (reached.rank != rank)
+      return fail(FSCCL_ERR_LINK, "rank {} answers at an address of rank {}", reached.rank, rank);
+    if (reached.catalog != catalog_bytes_)
+      return fail(FSCCL_ERR_MISMATCH, "rank {} belongs to another publication", rank);
+    return success();
+  };
+  return Reach(credentials_, number_, std::move(addresses), is_the_rank, until_it_ends());
 }
 
-// Makes the first connection, to a rank that the ticket or the address names.
-Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,
-                        Bytes* catalog) {
+// Gets the catalog from a rank that the ticket or the address names. A ticket is of a publication
+// that has begun. At an address, the publication may begin later.
+Status Subscriber::find(const SubscribeRequest& request, Deadline deadline) {
   std::vector<SocketAddress> addresses;
   std::string where = request.address;
   if (request.ticket) {
@@ -125,20 +99,26 @@ Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, Fram
     credentials_ = key.credentials;
     number_ = key.number;
     FSCCL_ASSIGN(addresses, resolve(named.first, named.second));
+    if (addresses.empty())
+      return fail(FSCCL_ERR_CONFIG, "'{}' has no address of IPv4 or IPv6", request.address);
   }
-  Status last;
-  for (const SocketAddress& address : addresses) {
-    int32_t reached = -1;  // the catalog of any rank will do
-    Result<FramedSocket> channel =
-        connect(address, at_most(deadline, kAttemptMs), catalog, &reached);
-    if (channel.ok()) {
-      *first = channel.take();
-      return success();
-    }
-    last = channel.take_status();
+  const auto any_rank = [](const Reached&) { return success(); };
+  Reach search(credentials_, number_, std::move(addresses), any_rank, until_it_ends());
+  Result<Reached> found =
+      search.until(deadline, request.ticket ? kMostRefusals : std::numeric_limits<int>::max());
+  if (found.ok()) {
+    // The connection closes here: its rank may hold nothing that is wanted.
+    catalog_bytes_ = std::move(found.value().catalog);
+    return success();
   }
-  if (last.code() != FSCCL_ERR_LINK) return last;
-  return fail(FSCCL_ERR_PEER_DEAD, "nobody publishes there any more ({}): {}", where, last.text());
+  if (found.status().code() == FSCCL_ERR_LINK)
+    return fail(
+        FSCCL_ERR_PEER_DEAD, "subscriber '{}': nobody publishes there{} ({}){}: {}", name_,
+        request.ticket ? " any more" : "", where,
+        request.ticket ? "" : ", or another secret than FSCCL_JOB_SECRET_FILE has is used there",
+        found.status().text());
+  return fail(found.status().code(), "subscriber '{}' got no catalog from {}: {}", name_, where,
+              found.status().text());
 }
 
 Status Subscriber::open(const SubscribeRequest& request) {
@@ -146,20 +126,21 @@ Status Subscriber::open(const SubscribeRequest& request) {
   timeout_ms_ = request.timeout_ms;
   name_ = request.name;
   host_ = host_number(config()->host_id);
-  FramedSocket first;
-  FSCCL_TRY(find(request, deadline, &first, &catalog_bytes_));
+  FSCCL_TRY(find(request, deadline));
   FSCCL_ASSIGN(catalog_, decode_catalog(catalog_bytes_));
   FSCCL_ASSIGN(Wanted wanted, match(catalog_, request.params, request.sharding));
-  first = FramedSocket();  // closes the connection: its rank may hold nothing that is wanted
   for (size_t rank = 0; rank < wanted.ranks.size(); rank++) {
     if (wanted.ranks[rank].deliveries.empty()) continue;
     peers_.push_back(std::make_unique<Peer>(static_cast<int>(rank), std::move(wanted.ranks[rank])));
     Peer& peer = *peers_.back();
-    Result<FramedSocket> channel = connect(peer.rank, deadline);
-    if (!channel.ok() && channel.status().code() == FSCCL_ERR_LINK)
-      return failed(peer, FSCCL_ERR_PEER_DEAD, "does not publish any more");
-    if (!channel.ok()) return channel.take_status();
-    peer.link.connect(channel.take(), now_ns());
+    FSCCL_ASSIGN(Reach search, reach(peer.rank));
+    Result<Reached> found = search.until(deadline, kMostRefusals);
+    if (!found.ok() && found.status().code() == FSCCL_ERR_LINK)
+      return failed(peer, FSCCL_ERR_PEER_DEAD,
+                    "does not publish any more: " + found.status().text());
+    if (!found.ok())
+      return failed(peer, found.status().code(), "gave no catalog: " + found.status().text());
+    peer.link.connect(std::move(found.value().channel), now_ns());
   }
   if (peers_.empty())
     return fail(
@@ -244,15 +225,16 @@ Status Subscriber::lost(Peer& peer, Status why) {
   failures_ += why.code() == FSCCL_ERR_PROTOCOL ? 1 : 0;
   peer.link.disconnect();
   peer.retry_ns = now_ns();
-  peer.attempts = 0;
+  peer.refusals = 0;
   return success();
 }
 
 Status Subscriber::reconnect(Peer& peer) {
   if (now_ns() < peer.retry_ns) return success();
-  Result<FramedSocket> channel = connect(peer.rank, Deadline::in_ms(timeout_ms_));
-  if (channel.ok()) {
-    peer.link.connect(channel.take(), now_ns());
+  FSCCL_ASSIGN(Reach search, reach(peer.rank));
+  Result<Reached> found = search.once(Deadline::in_ms(timeout_ms_));
+  if (found.ok()) {
+    peer.link.connect(std::move(found.value().channel), now_ns());
     {
       const std::lock_guard lock(mutex_);
       counts_.reconnections++;
@@ -262,16 +244,16 @@ Status Subscriber::reconnect(Peer& peer) {
     Status told = peer.link.confirm(peer.link.version());
     return told.ok() ? success() : lost(peer, std::move(told));
   }
-  const fsccl_status_t code = channel.status().code();
+  const fsccl_status_t code = found.status().code();
   const bool silent = silent_for_long(peer);
   // The publisher may not know yet that this subscriber's old connection is gone, which counts.
   const bool full = code == FSCCL_ERR_LIMIT && !silent;
-  if (code != FSCCL_ERR_LINK && code != FSCCL_ERR_TIMEOUT && !full) return channel.take_status();
+  if (code != FSCCL_ERR_LINK && code != FSCCL_ERR_TIMEOUT && !full)
+    return failed(peer, code, "cannot be reached again: " + found.status().text());
   if (code == FSCCL_ERR_TIMEOUT && silent)
-    return failed(peer, FSCCL_ERR_TIMEOUT, "does not answer: " + channel.status().text());
-  if (code == FSCCL_ERR_LINK && ++peer.attempts >= kAttempts)
-    return failed(peer, FSCCL_ERR_PEER_DEAD,
-                  "has ended without a word: " + channel.status().text());
+    return failed(peer, FSCCL_ERR_TIMEOUT, "does not answer: " + found.status().text());
+  if (code == FSCCL_ERR_LINK && ++peer.refusals >= kMostRefusals)
+    return failed(peer, FSCCL_ERR_PEER_DEAD, "has ended without a word: " + found.status().text());
   peer.retry_ns = now_ns() + kRetryNs;
   return success();
 }

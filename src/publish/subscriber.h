@@ -21,6 +21,7 @@
 #include "fsccl/publish.h"
 #include "fsccl/redistribute.h"
 #include "publish/link.h"
+#include "publish/reach.h"
 #include "publish/wanted.h"
 
 namespace fsccl::publish {
@@ -36,7 +37,8 @@ struct SubscribeRequest {
 
 class Subscriber {
  public:
-  // Returns when all ranks that hold wanted elements are connected, or fails.
+  // Returns when all ranks that hold wanted elements are connected, or fails. Attempts to connect
+  // go on until timeout_ms has passed.
   static Result<std::unique_ptr<Subscriber>> create(SubscribeRequest request);
   ~Subscriber();
 
@@ -53,16 +55,14 @@ class Subscriber {
     Wanted::OfRank wanted;
     Link link{wanted.range};
     int64_t retry_ns = 0;
-    int attempts = 0;  // refused attempts to connect since the link was lost
+    int refusals = 0;  // rounds in which nobody answered since the link was lost
   };
 
   Subscriber() = default;
-  Result<FramedSocket> connect(const SocketAddress& address, Deadline deadline, Bytes* catalog,
-                               int32_t* reached);
-  Result<FramedSocket> connect(int rank, Deadline deadline);
+  BreakCheck until_it_ends();
+  Result<Reach> reach(int rank);
   Status open(const SubscribeRequest& request);
-  Status find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,
-              Bytes* catalog);
+  Status find(const SubscribeRequest& request, Deadline deadline);
 
   // The subscriber's thread runs these; open() uses failed(), too.
   void run();

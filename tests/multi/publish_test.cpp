@@ -506,7 +506,8 @@ TEST_F(Publishing, WhoHasTheSecretNeedsAnAddressOnly) {
   ASSERT_TRUE(processes_.wait_for_output(0, "port", kLimitMs)) << processes_.report();
   const std::string address = "127.0.0.1:" + number_after(0, "port");
   const int friendly = start_reader({{"FSCCL_JOB_SECRET_FILE", right}, {"ADDRESS", address}});
-  const int stranger = start_reader({{"FSCCL_JOB_SECRET_FILE", wrong}, {"ADDRESS", address}});
+  const int stranger = start_reader(
+      {{"FSCCL_JOB_SECRET_FILE", wrong}, {"ADDRESS", address}, {"READER_TIMEOUT_MS", "1000"}});
   ASSERT_TRUE(processes_.wait_for_output(friendly, "first", kLimitMs)) << processes_.report();
   ASSERT_TRUE(processes_.wait_for_output(stranger, "subscribe", kLimitMs)) << processes_.report();
   // Strangers send bytes of another protocol, and none at all.
@@ -526,6 +527,7 @@ TEST_F(Publishing, WhoHasTheSecretNeedsAnAddressOnly) {
   processes_.finish(kLimitMs);
   EXPECT_EQ(processes_.exit_code(stranger), 2) << processes_.report();
   EXPECT_THAT(processes_.output(stranger), Not(HasSubstr("subscribed")));
+  EXPECT_THAT(processes_.output(stranger), HasSubstr("or another secret"));
   EXPECT_EQ(processes_.exit_code(friendly), 0) << processes_.report();
   EXPECT_EQ(last_number(friendly, "last"), last_number(0, "version")) << processes_.report();
   EXPECT_GE(last_number(0, "strangers"), 3u) << processes_.report();

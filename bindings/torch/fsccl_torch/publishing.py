@@ -377,7 +377,8 @@ def subscribe(
     address: without a ticket, "host:port" of any rank (Publisher.report()['port']). Both sides must
     then have the same FSCCL_JOB_SECRET_FILE.
 
-    timeout: a rank that is silent for so many seconds counts as lost (FSCCL_TIMEOUT_MS)."""
+    timeout: the call waits at most so many seconds for the publication, and afterwards a rank that
+    is silent for so long counts as lost (FSCCL_TIMEOUT_MS)."""
     state = _tensors(dict(state_dict))
     return Subscription(
         state, None if ticket is None else _read_ticket(ticket), address, timeout, names or {}
