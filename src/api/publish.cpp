@@ -6,8 +6,8 @@
 #include "api/objects.h"
 #include "base/config.h"
 #include "comm/together.h"
-#include "cuda/pointer.h"
 #include "fsccl/codec.h"
+#include "publish/host_memory.h"
 #include "publish/publisher.h"
 #include "publish/subscriber.h"
 
@@ -38,13 +38,7 @@ Status check_param(const fsccl_param_t& param, size_t index) {
                 "parameter {}: dtype is {}, which is not a "
                 "fsccl_dtype_t",
                 index, static_cast<int>(param.dtype));
-  int device = 0;
-  if (param.shard && cuda::on_device(param.shard, &device))
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "parameter {} is memory of GPU {}: in this release weights are published from and "
-                "received in host memory; copy it there",
-                index, device);
-  return success();
+  return publish::check_host_memory(param.shard, index, param.name ? param.name : "");
 }
 
 ParamShape shape_of(const fsccl_param_t& param) {

@@ -16,6 +16,7 @@
 #include "bootstrap/unique_id.h"
 #include "comm/consensus.h"
 #include "publish/cpu_time.h"
+#include "publish/host_memory.h"
 #include "publish/key.h"
 
 namespace fsccl::publish {
@@ -242,17 +243,25 @@ void Publisher::fill(size_t block, uint16_t* words) const {
   }
 }
 
+Status Publisher::check_shards(const void* const* shards) const {
+  for (const WordPiece& piece : range_.pieces) {
+    const std::string& name = request_.catalog.params[piece.param].name;
+    if (!shards[piece.param])
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "parameter {} ('{}'): its shard is NULL, and this rank holds {} elements of it",
+                  piece.param, name, piece.count);
+    FSCCL_TRY(check_host_memory(shards[piece.param], piece.param, name));
+  }
+  return success();
+}
+
 Status Publisher::publish(const void* const* shards, uint64_t label) {
   double cpu_s = 0;
   {
     const CpuTime time(&cpu_s);
     // Shards that are refused must not take the place of those of the last call.
     const void* const* const from = shards ? shards : request_.shards.data();
-    for (const WordPiece& piece : range_.pieces)
-      if (!from[piece.param])
-        return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                    "parameter {} ('{}'): its shard is NULL, and this rank holds {} elements of it",
-                    piece.param, request_.catalog.params[piece.param].name, piece.count);
+    FSCCL_TRY(check_shards(from));
     if (shards) std::copy_n(shards, params(), request_.shards.begin());
     bool listened_to = false;
     {

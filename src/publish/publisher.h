@@ -64,6 +64,7 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
   Status listen(std::vector<Fd>* listeners, RankAddress* address);
   Status meet(Communicator& comm, const RankAddress& mine, std::vector<Fd> listeners);
   Status begin_to_serve(const Credentials& credentials, std::vector<Fd> listeners);
+  Status check_shards(const void* const* shards) const;
   void fill(size_t block, uint16_t* words) const;
   void welcome(Guest guest);
   void on_readable(int fd);
