@@ -22,8 +22,10 @@ Status check_file(const Fd& file, const std::string& path) {
   struct stat facts{};
   if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, path);
   if (!S_ISREG(facts.st_mode)) return unusable(path, "it is no regular file");
-  if (facts.st_uid != ::geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return unusable(path, "others than its user can write it");
+  if (facts.st_uid != ::geteuid())
+    return unusable(path, "it belongs to another user; remove it or set XDG_CACHE_HOME");
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return unusable(path, "others than its user can write it; remove it, or chmod go-w");
   if (facts.st_size > static_cast<off_t>(kMostKeptBytes)) return unusable(path, "it is too large");
   return success();
 }
@@ -63,7 +65,7 @@ Status keep_file(const std::string& path, std::string_view text) {
   const std::string folder = path.substr(0, path.rfind('/'));
   (void)::mkdir(folder.substr(0, folder.rfind('/')).c_str(), 0700);  // ~/.cache may not exist
   (void)::mkdir(folder.c_str(), 0700);
-  FSCCL_ASSIGN(WholeFile file, WholeFile::create(path));
+  FSCCL_ASSIGN(WholeFile file, WholeFile::create(path, {.keeps_mode = false}));
   file.append(text);
   return file.commit();
 }

@@ -17,8 +17,8 @@ std::string kept_file_path(std::string_view name);
 // Reads the file only if it is a regular file of this user that nobody else can write, of at most
 // kMostKeptBytes.
 Result<std::string> read_kept_file(const std::string& path);
-// Writes the whole file, or leaves it as it was. It makes the folder with access for its user
-// alone.
+// Writes the whole file, or leaves it as it was. The file and the folder that it makes are open to
+// their user alone, whatever the mode of a file that was there, so read_kept_file() accepts it.
 Status keep_file(const std::string& path, std::string_view text);
 
 }  // namespace fsccl

@@ -96,7 +96,7 @@ Result<WholeFile> WholeFile::create(const std::string& path, How how) {
   FSCCL_ASSIGN(OutputTarget place, output_target(path));
   WholeFile file(place.in_place || how.follow_links ? std::move(place.path) : path, how);
   if (!place.in_place) {
-    FSCCL_TRY(file.open_beside(place.mode));
+    FSCCL_TRY(file.open_beside(how.keeps_mode ? place.mode : 0));
   } else if (file.fd_ = open_in_place(file.path_); !file.fd_.valid()) {
     return refused(path, errno);
   }

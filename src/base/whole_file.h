@@ -32,8 +32,8 @@ std::string why_not_written(int error);
 class WholeFile {
  public:
   struct How {
-    // mode of a new file, less the umask; an existing file of this user keeps its own
-    mode_t mode = 0600;
+    mode_t mode = 0600;            // mode of a new file, less the umask
+    bool keeps_mode = true;        // an existing file of this user keeps its own mode
     bool follow_links = false;     // to a regular file; otherwise that link is what is replaced
     int64_t patience_ms = 10'000;  // how long a reader of a FIFO may take nothing
   };
