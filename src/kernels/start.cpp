@@ -37,7 +37,8 @@ std::vector<Probe> missing_in(const std::vector<Race>& races) {
   return missing;
 }
 
-// Adds races of `missing` to `races`, in at most `probe_ms`. Returns whether it added any.
+// Adds races of `missing` to `races`, the first of them whole and the others in what is left of
+// `probe_ms`. Returns whether it added any.
 bool run_probes(const std::vector<Probe>& missing, int64_t probe_ms, std::vector<Race>* races) {
   const Deadline end = Deadline::in_ms(probe_ms);
   const size_t before = races->size();
@@ -51,7 +52,10 @@ bool run_probes(const std::vector<Probe>& missing, int64_t probe_ms, std::vector
       if (const auto chosen =
               find_variant(probe.pass, std::string(name) + '@' + instruction_sets().front()))
         contenders.push_back(*chosen);
-    auto run = race(probe.pass, contenders, kSamples, sample, [&] { return end.passed(); });
+    // A processor on which one pass takes longer than `probe_ms` would otherwise never keep any.
+    const bool first = races->size() == before;
+    auto run =
+        race(probe.pass, contenders, kSamples, sample, [&] { return !first && end.passed(); });
     if (!run) break;
     races->push_back(std::move(*run));
   }

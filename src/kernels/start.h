@@ -1,8 +1,9 @@
 // Chooses the variants that a process uses, when its first communicator begins. They are those that
 // FSCCL_KERNELS names, else the winners of earlier races on this kind of processor (race_file.h),
-// else the winners of a short race that is run at once. This race takes at most kProbeMs, and its
-// results are kept. A pass for which the time does not suffice keeps its default, and the next
-// start races it. On processors that cannot flush their caches all passes keep their defaults.
+// else the winners of a short race that is run at once. This race takes kProbeMs at most, or the
+// time of one pass if that is longer, and its results are kept. A pass for which the time does not
+// suffice keeps its default, and the next start races it. On processors that cannot flush their
+// caches all passes keep their defaults.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,7 +30,8 @@ struct KernelStart {
 // *choice to what the words name. An error names the wrong word and what could stand there.
 Status parse_kernels(std::string_view words, KernelChoice* choice, bool* automatic);
 
-// Chooses as the head of this file says. A race takes at most `probe_ms`; 0 says that none is run.
+// Chooses as the head of this file says. Races take `probe_ms` at most, or the time of
+// the first of them if that is longer; 0 says that none is run.
 // parse_kernels() must have accepted `words`. It never fails: if there is no memory, or nothing was
 // measured, it returns the defaults.
 KernelStart find_kernels(std::string_view words, int64_t probe_ms) noexcept;
