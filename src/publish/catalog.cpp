@@ -128,6 +128,11 @@ Result<Catalog> decode_catalog(ByteView payload) {
 Result<std::vector<Layout>> layouts_of(const Catalog& catalog) {
   // The words of all units are counted together, in 64 bits.
   constexpr uint64_t kMostElements = uint64_t{1} << 58;
+  const uint64_t parts = uint64_t{catalog.params.size()} + catalog.unit_params.size();
+  if (parts * catalog.addresses.size() > kMostPieces)
+    return fail(FSCCL_ERR_LIMIT,
+                "{} parameters and {} units on {} ranks are more than {} pieces together",
+                catalog.params.size(), catalog.unit_params.size(), catalog.ranks(), kMostPieces);
   std::vector<Layout> layouts;
   uint64_t elements = 0;
   size_t first = 0;

@@ -15,6 +15,8 @@
 namespace fsccl::publish {
 
 inline constexpr size_t kMostParams = size_t{1} << 20;
+// Pieces of all ranks together: it bounds the time in which a subscriber looks through them.
+inline constexpr uint64_t kMostPieces = uint64_t{1} << 30;
 inline constexpr size_t kMostAddresses = 8;  // addresses that a rank has at most
 
 struct Param {
@@ -48,7 +50,7 @@ Result<Catalog> decode_catalog(ByteView payload);
 Result<RankAddress> decode_rank_address(ByteView payload);
 
 // Returns how the ranks share each unit. Fails with FSCCL_ERR_INVALID_ARGUMENT if shapes, ties or
-// blocks are impossible.
+// blocks are impossible, and with FSCCL_ERR_LIMIT if there are more than kMostPieces.
 Result<std::vector<Layout>> layouts_of(const Catalog& catalog);
 
 }  // namespace fsccl::publish

@@ -50,30 +50,25 @@ Status check(const WantedParam& wanted, size_t index, const Catalog& catalog, si
       name_of(wanted, index));
 }
 
-}  // namespace
+// Elements that are wanted, in the published parameter that holds them.
+struct Source {
+  size_t wanted = 0, owner = 0;
+  Piece mine;
+};
 
-Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& params,
-                     const fsccl_sharding_t& sharding) {
-  FSCCL_ASSIGN(const std::vector<Layout> published, layouts_of(catalog));
+// Returns the sources of all parameters of which this process's piece has elements.
+Result<std::vector<Source>> find_sources(const Catalog& catalog,
+                                         const std::vector<Layout>& published,
+                                         const std::vector<WantedParam>& params,
+                                         const fsccl_sharding_t& sharding) {
   std::vector<ParamShape> shapes;
   for (const WantedParam& param : params) shapes.push_back(param.shape);
-  if (sharding.rank < 0 || sharding.rank >= sharding.ranks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharding.rank is {}, it is 0 .. {}", sharding.rank,
-                sharding.ranks - 1);
   FSCCL_ASSIGN(const Layout wanted,
                Layout::make(sharding.layout, std::move(shapes), sharding.ranks));
   std::unordered_map<std::string, size_t> by_name;
   for (size_t i = 0; i < catalog.params.size(); i++) by_name.emplace(catalog.params[i].name, i);
-
-  Wanted made;
-  std::vector<std::vector<size_t>> piece_of(static_cast<size_t>(catalog.ranks()));
-  for (int rank = 0; rank < catalog.ranks(); rank++) {
-    made.ranks.push_back({words_of_rank(catalog, published, rank), {}});
-    auto& places = piece_of[static_cast<size_t>(rank)];
-    places.assign(catalog.params.size(), SIZE_MAX);
-    const auto& pieces = made.ranks.back().range.pieces;
-    for (size_t k = 0; k < pieces.size(); k++) places[pieces[k].param] = k;
-  }
+  const std::vector<size_t> owners = owners_of(published);
+  std::vector<Source> sources;
   for (size_t i = 0; i < params.size(); i++) {
     const auto named = by_name.find(params[i].name);
     const bool there = params[i].name.empty() ? i < catalog.params.size() : named != by_name.end();
@@ -82,22 +77,51 @@ Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& par
                   name_of(params[i], i), catalog.params.size(),
                   params[i].name.empty() ? "" : ", none of this name");
     const size_t found = params[i].name.empty() ? i : named->second;
-    const size_t owner = owner_of(catalog, published, found);
-    FSCCL_TRY(check(params[i], i, catalog, found, owner, sharding.layout));
+    FSCCL_TRY(check(params[i], i, catalog, found, owners[found], sharding.layout));
     const Piece mine = wanted.piece(sharding.rank, i);
     if (wanted.tied(i) || mine.count == 0) continue;
     if (!params[i].to)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: its shard is NULL", name_of(params[i], i));
-    for (size_t rank = 0; rank < made.ranks.size(); rank++) {
-      if (piece_of[rank][owner] == SIZE_MAX) continue;
-      const WordPiece& piece = made.ranks[rank].range.pieces[piece_of[rank][owner]];
-      const uint64_t begin = std::max(mine.begin, piece.begin),
-                     end = std::min(mine.begin + mine.count, piece.begin + piece.count);
-      if (begin >= end) continue;
-      auto* const to = static_cast<std::byte*>(params[i].to) +
-                       (begin - mine.begin) * dtype_size(params[i].dtype);
-      made.ranks[rank].deliveries.push_back({piece, begin - piece.begin, end - begin,
-                                             catalog.params[owner].dtype, params[i].dtype, to});
+    sources.push_back({i, owners[found], mine});
+  }
+  return sources;
+}
+
+// Takes the part of a source that lies in a rank's piece, if there is any.
+void take(const Source& source, const WordPiece& piece, const WantedParam& param,
+          fsccl_dtype_t sent, std::vector<Delivery>* deliveries) {
+  const Piece& mine = source.mine;
+  const uint64_t begin = std::max(mine.begin, piece.begin),
+                 end = std::min(mine.begin + mine.count, piece.begin + piece.count);
+  if (begin >= end) return;
+  auto* const to =
+      static_cast<std::byte*>(param.to) + (begin - mine.begin) * dtype_size(param.dtype);
+  deliveries->push_back({piece, begin - piece.begin, end - begin, sent, param.dtype, to});
+}
+
+}  // namespace
+
+// The pieces of all ranks together may take much memory, so those of one rank are there at a time.
+Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& params,
+                     const fsccl_sharding_t& sharding) {
+  FSCCL_ASSIGN(const std::vector<Layout> published, layouts_of(catalog));
+  if (sharding.rank < 0 || sharding.rank >= sharding.ranks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharding.rank is {}, it is 0 .. {}", sharding.rank,
+                sharding.ranks - 1);
+  FSCCL_ASSIGN(const std::vector<Source> sources,
+               find_sources(catalog, published, params, sharding));
+  Wanted made;
+  std::vector<size_t> place_of(catalog.params.size());
+  for (int rank = 0; rank < catalog.ranks(); rank++) {
+    const WordRange range = words_of_rank(catalog, published, rank);
+    made.ranks.push_back({{{}, range.words}, {}});
+    place_of.assign(catalog.params.size(), SIZE_MAX);
+    for (size_t k = 0; k < range.pieces.size(); k++) place_of[range.pieces[k].param] = k;
+    for (const Source& source : sources) {
+      const size_t place = place_of[source.owner];
+      if (place != SIZE_MAX)
+        take(source, range.pieces[place], params[source.wanted], catalog.params[source.owner].dtype,
+             &made.ranks.back().deliveries);
     }
   }
   return made;

@@ -30,7 +30,7 @@ struct Delivery {
 
 struct Wanted {
   struct OfRank {
-    WordRange range;                   // words of all that the rank publishes
+    WordRange range;                   // words of all that the rank publishes; has no pieces
     std::vector<Delivery> deliveries;  // empty: the rank need not be asked
   };
   std::vector<OfRank> ranks;

@@ -57,10 +57,13 @@ WordRange words_of_rank(const Catalog& catalog, const std::vector<Layout>& layou
   return range;
 }
 
-size_t owner_of(const Catalog& catalog, const std::vector<Layout>& layouts, size_t param) {
-  size_t first = 0, unit = 0;
-  while (param >= first + catalog.unit_params[unit]) first += catalog.unit_params[unit++];
-  return first + layouts[unit].owner(param - first);
+std::vector<size_t> owners_of(const std::vector<Layout>& layouts) {
+  std::vector<size_t> owners;
+  for (const Layout& layout : layouts) {
+    const size_t first = owners.size();
+    for (size_t i = 0; i < layout.size(); i++) owners.push_back(first + layout.owner(i));
+  }
+  return owners;
 }
 
 void read_words(const void* from, fsccl_dtype_t stored, fsccl_dtype_t sent, uint64_t elements,

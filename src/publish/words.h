@@ -46,8 +46,8 @@ struct WordRange {
   }
 };
 WordRange words_of_rank(const Catalog& catalog, const std::vector<Layout>& layouts, int rank);
-// Returns the parameter that holds the bytes of `param`: `param` itself, or what it is tied to.
-size_t owner_of(const Catalog& catalog, const std::vector<Layout>& layouts, size_t param);
+// Returns for each parameter the one that holds its bytes: itself, or what it is tied to.
+std::vector<size_t> owners_of(const std::vector<Layout>& layouts);
 
 // Writes words first .. first + count of a piece to `out`. The piece has `elements` elements, which
 // lie at `from` as type `stored` and are sent as type `sent`. The types are equal, or both floats.

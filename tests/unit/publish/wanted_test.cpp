@@ -110,6 +110,20 @@ TEST(Wanted, UnitsWhoseWordsDoNotFitANumberAreRefused) {
   EXPECT_THAT(made.status().text(), HasSubstr("elements"));
 }
 
+// Such a catalog is not long, but its pieces would take hours and all memory.
+TEST(Wanted, MorePiecesThanTheLimitAreRefused) {
+  Catalog catalog;
+  catalog.layout = FSCCL_LAYOUT_PER_PARAM;
+  catalog.addresses.resize(1u << 16);
+  catalog.params.assign(1u << 14, {"", {{1}}, FSCCL_BFLOAT16});
+  catalog.unit_params.assign(1, 1u << 14);
+  uint32_t memory[1] = {};
+  const Result<Wanted> made =
+      match(catalog, {{"", {{1}}, FSCCL_BFLOAT16, memory}}, {FSCCL_LAYOUT_PER_PARAM, 1, 0});
+  EXPECT_EQ(made.status().code(), FSCCL_ERR_LIMIT);
+  EXPECT_THAT(made.status().text(), HasSubstr("16384 parameters and 1 units on 65536 ranks"));
+}
+
 TEST(Wanted, ARankWithoutAnythingIsNotAsked) {
   const Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 2);
   uint32_t memory[64] = {};
