@@ -27,7 +27,7 @@ Status Feed::read(History& history) {
     if (frame.type == FrameType::kWant) {
       FSCCL_ASSIGN(want_, decode_want(frame.payload));
     } else if (frame.type == FrameType::kHave) {
-      FSCCL_ASSIGN(have_, decode_version(frame.payload));
+      FSCCL_ASSIGN(have_, decode_version(frame.payload, "Have"));
       if (have_ > history.version()) return bad_payload("Have");
     } else {
       return bad_payload("subscriber's");
@@ -51,7 +51,7 @@ void Feed::start(History& history) {
   // next call begins it anew.
   Undo again([&] { history.stop(sending_); });
   if (answer == History::Answer::gone)
-    channel_->queue(FrameType::kGone, encode_version(history.version()));
+    channel_->queue(FrameType::kGone, encode(Gone{want_->version, history.version()}));
   else
     channel_->queue(FrameType::kVersion, encode(sending_.head()));
   again.keep();

@@ -40,9 +40,11 @@ Status Link::confirm(uint64_t version) {
 
 Status Link::take_frame(const Frame& frame) {
   if (frame.type == FrameType::kNews) {
-    FSCCL_ASSIGN(newest_, decode_version(frame.payload));
+    FSCCL_ASSIGN(newest_, decode_version(frame.payload, "News"));
   } else if (frame.type == FrameType::kGone) {
-    FSCCL_ASSIGN(newest_, decode_version(frame.payload));
+    FSCCL_ASSIGN(const Gone gone, decode_gone(frame.payload));
+    newest_ = gone.newest;
+    if (gone.version != asked_) return success();  // it answers an earlier request
     gone_ = true;
     asked_ = 0;
   } else if (frame.type == FrameType::kVersion) {

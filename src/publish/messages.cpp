@@ -7,6 +7,8 @@ namespace fsccl::publish {
 
 Bytes encode(const Want& want) { return ByteWriter().put(want.base).put(want.version).take(); }
 
+Bytes encode(const Gone& gone) { return ByteWriter().put(gone.version).put(gone.newest).take(); }
+
 Bytes encode(const VersionHead& head) {
   return ByteWriter()
       .put(head.base)
@@ -43,10 +45,19 @@ Result<VersionHead> decode_version_head(ByteView payload, uint64_t words) {
   return head;
 }
 
-Result<uint64_t> decode_version(ByteView payload) {
+Result<Gone> decode_gone(ByteView payload) {
+  ByteReader reader(payload);
+  Gone gone;
+  gone.version = reader.get<uint64_t>();
+  gone.newest = reader.get<uint64_t>();
+  if (!reader.finished() || gone.version >= gone.newest) return bad_payload("Gone");
+  return gone;
+}
+
+Result<uint64_t> decode_version(ByteView payload, const char* message) {
   ByteReader reader(payload);
   const auto version = reader.get<uint64_t>();
-  if (!reader.finished()) return bad_payload("News");
+  if (!reader.finished()) return bad_payload(message);
   return version;
 }
 

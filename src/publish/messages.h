@@ -9,7 +9,7 @@
 //                   to `version`. The rank answers once it has that version. A later Want takes the
 //                   place of one that was not answered
 //     <- Version    the answer; `bytes` bytes follow that are in no frame
-//     <- Gone       the rank no longer has that version: the subscriber must ask for another one
+//     <- Gone       the rank no longer has the version asked for: the subscriber asks for another
 //     Have ->       the subscriber's version is complete
 //     <- Goodbye    the rank has ended its part
 //
@@ -35,15 +35,25 @@ struct VersionHead {
   uint32_t sum = 0;
 };
 
+// The version that was asked for and is gone, and the rank's newest. A subscriber may have asked
+// for another version meanwhile, to which this is no answer.
+struct Gone {
+  uint64_t version = 0, newest = 0;
+};
+
 Bytes encode(const Want& want);
+Bytes encode(const Gone& gone);
 Bytes encode(const VersionHead& head);
-Bytes encode_version(uint64_t version);  // the payload of News, Gone and Have
+Bytes encode_version(uint64_t version);  // the payload of News and Have
 // Fails with FSCCL_ERR_PROTOCOL if the base is not older than the version.
 Result<Want> decode_want(ByteView payload);
 // Fails with FSCCL_ERR_PROTOCOL if the base is not older than the version, or if there are more
 // bytes than the answer can have for `words` words.
 Result<VersionHead> decode_version_head(ByteView payload, uint64_t words);
-Result<uint64_t> decode_version(ByteView payload);
+// Fails with FSCCL_ERR_PROTOCOL if the version is not older than the newest.
+Result<Gone> decode_gone(ByteView payload);
+// `message` is the name of the message, for an error.
+Result<uint64_t> decode_version(ByteView payload, const char* message);
 
 // Return the bytes of a whole copy, and the most bytes that a rank sends as records. If the records
 // are longer, the rank sends a whole copy instead, or Gone if the version is not its newest.

@@ -119,7 +119,7 @@ Bytes good_talk() {
   append(talk,
          encode_frame(FrameType::kVersion, encode(VersionHead{1, 3, 6, records.size(), sums()})));
   append(talk, records);
-  append(talk, encode_frame(FrameType::kGone, encode_version(9)));
+  append(talk, encode_frame(FrameType::kGone, encode(Gone{8, 9})));
   append(talk, encode_frame(FrameType::kGoodbye, {}));
   return talk;
 }
@@ -132,6 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   switch (data[0] % 5) {
     case 0:
       same_again(decode_want(payload), payload);
+      same_again(decode_gone(payload), payload);
       same_again(decode_version_head(payload, kPublished), payload);
       break;
     case 1:

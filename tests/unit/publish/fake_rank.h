@@ -76,7 +76,7 @@ class FakeRank {
   }
   Want hears_want(size_t number) { return decode_want(hears(number, FrameType::kWant)).take(); }
   uint64_t hears_have(size_t number) {
-    return decode_version(hears(number, FrameType::kHave)).take();
+    return decode_version(hears(number, FrameType::kHave), "Have").take();
   }
   // Sends the first `bytes` of a whole copy, or all of them. The words are fewer than a block.
   void say_copy(size_t number, uint64_t version, const std::vector<uint16_t>& words,
