@@ -87,7 +87,8 @@ FSCCL_API fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* co
  * the step, the same on all ranks. Not collective: each rank calls it once for each version, and
  * subscribers see a version when all ranks have published it. Does not wait for subscribers or
  * other ranks. Blocks while it encodes (docs/publish.md has the time); when it returns, the pieces
- * may be changed. One thread at a time for each publisher.
+ * may be changed. FSCCL_ERR_NOT_AVAILABLE: a piece is memory of a GPU. One thread at a time for
+ * each publisher.
  */
 FSCCL_API fsccl_status_t fsccl_publish(fsccl_publisher_t publisher, const void* const* shards,
                                        uint64_t label);
@@ -190,8 +191,9 @@ typedef struct fsccl_publication {
  * Writes the newest complete version to the memory of the subscriber's parameters, and its number
  * and label to `publication` (NULL: not wanted). If there is no newer version than the last one
  * written, waits for one at most timeout_ms (negative: the subscriber's own timeout; 0: does not
- * wait). Returns FSCCL_OK when it has written a version. Otherwise nothing has changed, and it
- * returns FSCCL_IN_PROGRESS when the time has passed, or, when the publication has ended and its
+ * wait, also not for a version that the library's thread is applying). Returns FSCCL_OK when it has
+ * written a version. Otherwise nothing has changed, and it returns FSCCL_IN_PROGRESS when the time
+ * has passed, or, when the publication has ended and its
  * last complete version was written, FSCCL_ERR_PEER_DEAD or FSCCL_ERR_TIMEOUT, which name the rank.
  * One thread at a time for each subscriber.
  */

@@ -1,7 +1,7 @@
 // A subscriber's connection to one rank, and that rank's words as of one version. Bytes that arrive
 // are kept apart until apply(): receiving changes no word of the version that is there. Once the
 // subscriber's thread runs, it alone calls these functions, except that another thread may read
-// words(); the subscriber guards words() and apply() with its lock.
+// words(); the subscriber sees to it that nobody does during apply().
 //
 // Nothing that arrives is trusted: the size of an answer is checked before memory is taken for it,
 // and checksums cover all words.

@@ -309,12 +309,16 @@ Status Subscriber::ask_all() {
 Status Subscriber::commit() {
   const uint64_t version = std::exchange(target_, 0);
   {
+    std::unique_lock lock(mutex_);
+    wait_until([&] { return !copying_; }, Deadline::never(), kNothingBreaks,
+               UntilNotified{lock, changed_});
+    complete_.version = 0;  // no torn version is seen, even if memory is short in the middle
+  }
+  double cpu_s = 0;
+  const bool sound = apply(version, &cpu_s);
+  {
     const std::lock_guard lock(mutex_);
-    const CpuTime time(&counts_.apply_cpu_s);
-    bool sound = true;
-    complete_.version = 0;  // even if memory is short in the middle, no torn version is seen
-    for (const auto& peer : peers_)
-      if (peer->link.version() != version) sound = peer->link.apply(scratch_) && sound;
+    counts_.apply_cpu_s += cpu_s;
     if (!sound)
       return ++failures_ <= kMostFailures
                  ? success()
@@ -342,19 +346,40 @@ Status Subscriber::commit() {
   return success();
 }
 
+// Returns false if the bytes of a link are damaged.
+bool Subscriber::apply(uint64_t version, double* cpu_s) {
+  const CpuTime time(cpu_s);
+  bool sound = true;
+  for (const auto& peer : peers_)
+    if (peer->link.version() != version) sound = peer->link.apply(scratch_) && sound;
+  return sound;
+}
+
 Result<fsccl_publication_t> Subscriber::update(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const WaitEnd end = wait_until([&] { return complete_.version > delivered_; }, deadline,
                                  [&] { return !fatal_.ok(); }, UntilNotified{lock, changed_});
   if (end == WaitEnd::broken) return fatal_.clone();
   if (end == WaitEnd::late) return fsccl_publication_t FSCCL_PUBLICATION_INIT;
-  const CpuTime time(&counts_.apply_cpu_s);
+  const fsccl_publication_t copied = complete_;
+  copying_ = true;
+  lock.unlock();
+  double cpu_s = 0;
+  copy_words(&cpu_s);
+  lock.lock();
+  copying_ = false;
+  delivered_ = copied.version;
+  counts_.apply_cpu_s += cpu_s;
+  changed_.notify_all();
+  return copied;
+}
+
+void Subscriber::copy_words(double* cpu_s) const {
+  const CpuTime time(cpu_s);
   for (const auto& peer : peers_)
     for (const Delivery& one : peer->wanted.deliveries)
       write_elements(peer->link.words() + one.piece.first_word, one.sent, one.piece.count,
                      one.begin, one.count, one.to, one.stored);
-  delivered_ = complete_.version;
-  return complete_;
 }
 
 void Subscriber::report(fsccl_subscribe_report_t* report) {

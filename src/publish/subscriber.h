@@ -7,7 +7,9 @@
 // version that no rank has yet: each rank answers when it comes to that version.
 //
 // Invariant: while the lock is free, all links are at version complete_.version, or
-// complete_.version is 0. The words of links change in commit() alone, under the lock.
+// complete_.version is 0. The words of links change in commit() alone, without the lock, so that no
+// call waits for it: while complete_.version is 0, update() reads no words, and while copying_ is
+// true, commit() does not begin.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -74,8 +76,10 @@ class Subscriber {
   Status reconnect(Peer& peer);
   Status go_on();
   Status commit();
+  bool apply(uint64_t version, double* cpu_s);
   void choose_target();
   Status ask_all();
+  void copy_words(double* cpu_s) const;
   Status failed(const Peer& peer, fsccl_status_t code, const std::string& text) const;
 
   Credentials credentials_;
@@ -99,7 +103,8 @@ class Subscriber {
   Condition changed_;
   fsccl_publication_t complete_ = FSCCL_PUBLICATION_INIT;
   uint64_t delivered_ = 0;
-  Status fatal_;  // why the thread has ended
+  bool copying_ = false;  // update() reads the words of complete_.version
+  Status fatal_;          // why the thread has ended
   fsccl_subscribe_report_t counts_ = FSCCL_SUBSCRIBE_REPORT_INIT;
 };
 
