@@ -9,8 +9,6 @@ namespace fsccl::publish {
 
 namespace {
 
-// The limit of a message that a rank sends after its catalog.
-constexpr size_t kMostMessageBytes = kMaxRequestBytes;
 // The time for one address in the first round: connection, handshake and catalog. It doubles with
 // each round, because a rank may be slow and its catalog long.
 constexpr int64_t kFirstAttemptMs = 2000;
@@ -58,7 +56,7 @@ Result<Reached> Reach::attempt(const SocketAddress& address, Deadline deadline) 
   FSCCL_TRY(made.channel.send(FrameType::kSubscribe, {}, deadline, broken_));
   made.channel.allow(kMaxTableBytes);
   FSCCL_ASSIGN(made.catalog, made.channel.expect(FrameType::kCatalog, deadline, nullptr, broken_));
-  made.channel.allow(kMostMessageBytes);
+  made.channel.allow(kMaxRequestBytes);
   FSCCL_TRY(check_(made));
   return made;
 }
