@@ -59,6 +59,13 @@ class MachineReader : JsonReader {
     if (machine_.ranks_per_core > 1)
       machine_.within_costs.exchange = std::max(machine_.within_costs.exchange, turn_ns_);
     machine_.gather.costs = machine_.reduce.costs = machine_.within_costs;
+    // The link carries no copy within the memory of a GPU. Cores copy what is theirs and what is
+    // their peers' at the same rate.
+    if (machine_.gpu) {
+      const double rate = machine_.memory_gb_per_s;  // 0: such a copy takes no time
+      machine_.gather.costs.own_per_byte = machine_.reduce.costs.own_per_byte =
+          rate > 0 ? 1 / rate : 0;
+    }
     const char* const network = preferred_network();
     machine_.network = network ? network : "tcp";
     return std::move(machine_);
@@ -256,8 +263,10 @@ Costs PassCosts::of(uint64_t read, uint64_t written) const {
   const uint64_t moved = read + written;
   const double per_byte = moved < streaming_bytes ? cached_per_byte : streaming_per_byte;
   Costs found = costs;
-  if (per_byte > 0 && read > 0)
+  if (per_byte > 0 && read > 0) {
     found.copy_per_byte = per_byte * static_cast<double>(moved) / static_cast<double>(read);
+    found.own_per_byte.reset();  // the measured time is that of all bytes
+  }
   return found;
 }
 

@@ -36,7 +36,7 @@ Carried follow(const std::function<Plan(int)>& make, int ranks, const PassCosts&
   const Costs costs = passes.of(read, written);
   carried.within_bytes = static_cast<double>(read + written);
   if (ranks == 1) {  // no peer to wait for
-    carried.ns = carried.busy_ns = static_cast<double>(read) * costs.copy_per_byte;
+    carried.ns = carried.busy_ns = costs.own_copy(read, written);
     return carried;
   }
   const Price found = price(plans, costs, false);
@@ -267,7 +267,7 @@ Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Mach
   shape.count = elements;
   shape.dtype = setup.sharded_grad;
   const Make chosen = [&](const Shape& at) { return select(OpCode::all_reduce, at, options).plan; };
-  const Price found = price_shape(chosen, shape, options.costs);
+  const Price found = price_shape(chosen, shape, machine.reduce.costs);
   carried.ns = found.ns;
   carried.busy_ns = found.busy;
   carried.within_bytes = 2 * static_cast<double>(elements * dtype_size(setup.sharded_grad)) *

@@ -297,7 +297,10 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWr
   if (setup.ranks > forecaster.machine().ranks_per_host)
     out.text("other traffic of the network, and how its switches are over-subscribed");
   if (forecaster.machine().memory_gb_per_s <= 0)
-    out.text("the time of the optimizer's update: the machine has no memory_gb_per_s");
+    out.text(forecaster.machine().gpu
+                 ? "the time of the optimizer's update, and of copies within a GPU: the machine "
+                   "has no memory_gb_per_s"
+                 : "the time of the optimizer's update: the machine has no memory_gb_per_s");
   out.text("the time of reading data, of writing checkpoints and of evaluation");
   out.text("memory that a framework's own allocator loses to fragments");
   out.end_list();

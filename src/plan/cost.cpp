@@ -110,6 +110,11 @@ class Follower {
   double copy(uint64_t bytes) const {
     return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes);
   }
+  // Returns the time of a step that reads and writes this rank's own memory. A sum reads one
+  // operand there, and writes its result.
+  double own_copy(const Step& step, uint64_t bytes) const {
+    return kStepNs + costs_.own_copy(bytes, bytes / dtype_size(step.from) * dtype_size(step.to));
+  }
   size_t index(size_t who, const Step& step) const {
     return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick;
   }
@@ -135,7 +140,7 @@ class Follower {
     const Buffer& src = plan.buffers[step.src.buffer];
     if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot)
       return costs_.slot(bytes) / 2;
-    if (!from_peer) return copy(bytes);
+    if (!from_peer) return own_copy(step, bytes);
     if (src.slot) return costs_.slot(bytes) / 2;
     return reads_ ? costs_.reading(bytes, moved_) : copy(bytes);
   }
@@ -209,6 +214,10 @@ double Costs::reading(uint64_t bytes, uint64_t in_all) const {
   if (in_all < kPastCachesBytes) return read.at(bytes);
   const double ns = read_past_caches * read.at(bytes);
   return bytes < kInMemoryBytes ? ns : std::max(ns, kSlowerThanSlots * slot(bytes));
+}
+double Costs::own_copy(uint64_t bytes_read, uint64_t bytes_written) const {
+  return own_per_byte ? *own_per_byte * static_cast<double>(bytes_read + bytes_written)
+                      : copy_per_byte * static_cast<double>(bytes_read);
 }
 double Costs::slot(uint64_t bytes) const {
   return std::min(slot_cached.at(bytes), slot_streaming.at(bytes));

@@ -7,6 +7,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "plan/plan.h"
@@ -48,6 +49,9 @@ struct Costs {
   static constexpr double kLeastPastCaches = 1.5, kMostPastCaches = 3.25;
   double read_past_caches = kLeastPastCaches;
   double copy_per_byte = 0.04;  // a copy between memory that both ranks can touch
+  // A byte that a rank reads or writes in its own memory, which no link carries. Without it, a copy
+  // within this memory takes as long as one between ranks.
+  std::optional<double> own_per_byte;
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
   // Signals are messages, which are received in the background: a wait for a signal that has come
@@ -65,6 +69,8 @@ struct Costs {
   // Returns the size from which on a slot is better written past the caches, or UINT64_MAX.
   uint64_t slot_streaming_from() const;
   double slot(uint64_t bytes) const;
+  // Returns the time of a copy within a rank's own memory.
+  double own_copy(uint64_t bytes_read, uint64_t bytes_written) const;
   // Returns the time of one system call that reads `bytes` of a peer's memory, if a rank moves
   // `in_all` bytes in the whole plan.
   double reading(uint64_t bytes, uint64_t in_all) const;
