@@ -1,18 +1,11 @@
 #include "forecast/report.h"
 
-#include "base/dtype.h"
 #include "base/json_file.h"
 #include "base/json_writer.h"
-#include "forecast/advice.h"
-#include "forecast/forecast.h"
-#include "forecast/search.h"
-#include "forecast/startup.h"
+#include "forecast/answer.h"
 
 namespace fsccl::forecast {
 namespace {
-
-constexpr double kS = 1e-9, kMs = 1e-6;
-constexpr size_t kMostChoices = 10, kMostSpans = 20'000;
 
 class Document : JsonReader {
  public:
@@ -90,311 +83,6 @@ class Document : JsonReader {
   }
 };
 
-const char* type_name(fsccl_dtype_t type) {
-  return type == FSCCL_FLOAT32 ? "fp32" : type == FSCCL_BFLOAT16 ? "bf16" : "fp16";
-}
-
-// Returns what is left of a time without a part of it. Rounding errors are 0.
-double rest_of(double all, double part) { return all - part > 1e-9 * all ? all - part : 0; }
-
-void write_memory(const Forecast& forecast, JsonWriter& out) {
-  const Memory& memory = forecast.memory;
-  out.map({{"shards_bytes", memory.shards},
-           {"sharded_gradients_bytes", memory.sharded_gradients},
-           {"optimizer_bytes", memory.optimizer},
-           {"parameter_slots_bytes", memory.parameter_slots},
-           {"gradient_slots_bytes", memory.gradient_slots},
-           {"activations_bytes", memory.activations},
-           {"transports_bytes", memory.transports},
-           {"context_bytes", memory.context},
-           {"total_bytes", memory.total()},
-           {"limit_bytes", forecast.memory_limit},
-           {"fits", forecast.fits()},
-           {"host_parameter_slots_bytes", memory.host_slots},
-           {"planned_slots_bytes", forecast.slots.parameters + forecast.slots.gradients}});
-}
-
-void write_setup(const StepConfig& setup, JsonWriter& out) {
-  out.map({{"ranks", setup.ranks},
-           {"shard_over", setup.shared_by()},
-           {"batch", setup.batch},
-           {"sequence", setup.sequence},
-           {"accumulate", setup.accumulate},
-           {"shard_type", type_name(setup.shard)},
-           {"wire", type_name(setup.wire)},
-           {"reduce", type_name(setup.reduce)},
-           {"gradient_type", type_name(setup.sharded_grad)},
-           {"compute", setup.compute},
-           {"optimizer", setup.optimizer},
-           {"optimizer_bytes", setup.optimizer_bytes},
-           {"layout", setup.layout == FSCCL_LAYOUT_FLAT     ? "flat"
-                      : setup.layout == FSCCL_LAYOUT_RAGGED ? "ragged"
-                                                            : "per_param"},
-           {"prefetch", setup.prefetch},
-           {"keep_bytes", setup.keep_bytes},
-           {"by_parameter", setup.by_parameter},
-           {"checkpoint", setup.checkpoint ? "full" : "none"},
-           {"codec_ratio", setup.codec_ratio},
-           {"codec_gb_per_s", setup.codec_gb_per_s}});
-}
-
-void write_step(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
-  const Timeline& line = forecast.line;
-  const std::string_view within = topo::traits(forecaster.machine().within.link).name;
-  const auto bytes = [&] {
-    out.begin_map();
-    const bool shared = within == "network";  // one link carries both
-    if (!shared) out.entry(within, forecast.within_bytes);
-    out.entry("network", forecast.between_bytes + (shared ? forecast.within_bytes : 0));
-    out.end_map();
-  };
-  out.map({{"step_s", line.step_ns * kS},
-           {"low_s", forecast.low_ns * kS},
-           {"high_s", forecast.high_ns * kS},
-           {"compute_s", line.compute_ns * kS},
-           {"communication_s", line.communication_ns * kS},
-           {"exposed_s", line.exposed_ns * kS},
-           {"hidden_s", rest_of(line.communication_ns, line.exposed_ns) * kS},
-           {"optimizer_s", line.optimizer_ns * kS},
-           {"tokens_per_s", forecast.tokens_per_s_per_rank() * forecast.setup.ranks},
-           {"tokens_per_s_per_rank", forecast.tokens_per_s_per_rank()},
-           {"mfu", forecaster.mfu(forecast)},
-           {"efficiency", forecaster.machine().efficiency},
-           {"bytes_per_rank", bytes}});
-}
-
-void write_units(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
-  out.begin_list();
-  for (size_t u = 0; u < forecast.units.size(); u++) {
-    const UnitReport& unit = forecast.line.units[u];
-    out.map({{"name", forecaster.model().units[u].name},
-             {"parameters", forecaster.model().units[u].elements()},
-             {"gather_ms", forecast.units[u].price.gather.ns * kMs},
-             {"reduce_ms",
-              (forecast.units[u].price.reduce.ns + forecast.units[u].price.replicas.ns) * kMs},
-             {"compute_ms", unit.compute_ns * kMs},
-             {"exposed_ms", unit.exposed_ns * kMs},
-             {"hidden_ms", rest_of(unit.communication_ns, unit.exposed_ns) * kMs},
-             {"gather", forecast.units[u].price.gather.how},
-             {"reduce", forecast.units[u].price.reduce.how},
-             {"replicas", forecast.units[u].price.replicas.how}});
-  }
-  out.end_list();
-}
-
-void write_spans(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
-  constexpr std::array kNames{"forward", "backward", "gather", "reduce", "optimizer"};
-  out.begin_list();
-  for (size_t i = 0; i < std::min(forecast.line.spans.size(), kMostSpans); i++) {
-    const Span& span = forecast.line.spans[i];
-    out.map(
-        {{"what", kNames[static_cast<size_t>(span.of)]},
-         {"unit", span.of == Span::Of::optimizer ? "" : forecaster.model().units[span.unit].name},
-         {"begin_ms", span.begin_ns * kMs},
-         {"end_ms", span.end_ns * kMs}});
-  }
-  out.end_list();
-}
-
-void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
-  const Memory& all = forecast.memory;
-  const uint64_t still =
-      all.shards + all.sharded_gradients + all.optimizer + all.transports + all.context;
-  const Activations activations = activations_of(forecaster.model(), forecast.setup);
-  const auto sharers = static_cast<uint64_t>(
-      all.host_slots ? shard_group(forecast.setup, forecaster.machine()).per_host : 1);
-  const auto point = [&](size_t i, double at_ns, double held) {
-    out.map({{"at_ms", at_ns * kMs},
-             {"still_bytes", still},
-             {"slots_bytes",
-              forecast.slots.live_parameters[i] / sharers + forecast.slots.live_gradients[i]},
-             {"activations_bytes", held}});
-  };
-  // The root holds of_root, and all other units hold of_others. By parameter, the head's backward
-  // pass, which is the root's, comes before those of the layers.
-  double of_root = 0, of_others = 0, before_ns = 0;
-  out.begin_list();
-  for (size_t i = 0; i < forecast.events.size(); i++) {
-    const Event& event = forecast.events[i];
-    if (event.kind == EventKind::compute) {
-      // A backward pass that computes activations again holds them while it runs.
-      if (event.backward && activations.again[event.unit] > 0)
-        point(i, before_ns, of_root + of_others + activations.again[event.unit]);
-      if (event.unit == 0)
-        of_root = event.backward ? 0 : activations.after[0];
-      else
-        of_others = activations.after[event.unit - (event.backward ? 1 : 0)] - activations.after[0];
-    }
-    before_ns = forecast.line.event_ns[i];
-    point(i, before_ns, of_root + of_others);
-  }
-  out.end_list();
-}
-
-// Writes the best choices, and the present setup wherever it ranks.
-void write_search(const std::vector<Choice>& choices, const StepConfig& setup, JsonWriter& out) {
-  out.begin_list();
-  for (size_t i = 0; i < choices.size(); i++) {
-    const Choice& choice = choices[i];
-    const bool now = alike(choice.setup, setup);
-    if (i >= kMostChoices && !now) continue;
-    out.map({{"now", now},
-             {"place", i + 1},
-             {"batch", choice.setup.batch},
-             {"accumulate", choice.setup.accumulate},
-             {"shard_over", choice.setup.shared_by()},
-             {"keep_bytes", choice.setup.keep_bytes},
-             {"prefetch", choice.setup.prefetch},
-             {"by_parameter", choice.setup.by_parameter},
-             {"codec_ratio", choice.setup.codec_ratio},
-             {"checkpoint", choice.setup.checkpoint ? "full" : "none"},
-             {"step_s", choice.step_ns * kS},
-             {"exposed_s", choice.exposed_ns * kS},
-             {"tokens_per_s_per_rank", choice.tokens_per_s_per_rank},
-             {"memory_bytes", choice.memory},
-             {"fits", choice.fits}});
-  }
-  out.end_list();
-}
-
-void write_startup(int ranks, const Startup& start, JsonWriter& out) {
-  out.map({{"ranks", ranks},
-           {"simulated_ranks", start.simulated_ranks},
-           {"depth", start.depth},
-           {"messages", start.messages},
-           {"messages_of_a_rank_with_children", start.inner_messages},
-           {"most_sockets_where_ranks_meet", start.meeting_sockets},
-           {"most_sockets_of_a_rank_with_children", start.inner_sockets},
-           {"most_sockets_of_a_rank_without", start.leaf_sockets},
-           {"list_bytes", start.list_bytes},
-           {"rendezvous_s", start.rendezvous_ns * kS},
-           {"list_s", start.list_ns * kS},
-           {"tree_s", start.tree_ns * kS},
-           {"processor_s_of_a_rank", start.processor_ns * kS},
-           {"time_s", start.ns() * kS}});
-}
-
-// Writes which costs the figures leave out.
-void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWriter& out) {
-  out.begin_list();
-  if (forecaster.model().estimated)
-    out.text(
-        "operations and activations: estimated from the shapes of the parameters "
-        "(fsccl_torch.export_model() counts them)");
-  if (!forecaster.model().without_attention.empty())
-    out.text(fmt::format(
-        "attention of {}: no parameter has the name of an output projection (o_proj, out_proj, "
-        "attention.wo, attn.c_proj), so the operations that grow with the sequence are left out; "
-        "give forward_flops_per_context",
-        forecaster.model().without_attention));
-  if (const double counted = forecaster.model().counted_at;
-      counted > 0 && counted != setup.sequence)
-    out.text(fmt::format("activations at {} tokens: the model's file has those of {} tokens",
-                         setup.sequence, counted));
-  out.text(forecaster.machine().gpu
-               ? "how much kernels that communicate slow down those that compute beside them"
-               : "how much communication and computation take from each other's caches");
-  if (setup.ranks > forecaster.machine().ranks_per_host)
-    out.text("other traffic of the network, and how its switches are over-subscribed");
-  if (forecaster.machine().memory_gb_per_s <= 0)
-    out.text(forecaster.machine().gpu
-                 ? "the time of the optimizer's update, and of copies within a GPU: the machine "
-                   "has no memory_gb_per_s"
-                 : "the time of the optimizer's update: the machine has no memory_gb_per_s");
-  out.text("the time of reading data, of writing checkpoints and of evaluation");
-  out.text("memory that a framework's own allocator loses to fragments");
-  out.end_list();
-}
-
-void write_answer(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
-  const StepConfig& setup = forecast.setup;
-  const Model& model = forecaster.model();
-  const Machine& machine = forecaster.machine();
-  const auto of_model = [&] {
-    out.map({{"name", model.name},
-             {"parameters", model.elements()},
-             {"trained_parameters", model.trained_elements()},
-             {"units", model.units.size()},
-             {"flops_per_token",
-              model.forward_flops(setup.sequence) + model.backward_flops(setup.sequence)},
-             {"estimated", model.estimated}});
-  };
-  const auto of_machine = [&] {
-    out.map({{"name", machine.name},
-             {"source", machine.source},
-             {"ranks_per_host", machine.ranks_per_host},
-             {"hosts", std::max(1, setup.ranks / machine.ranks_per_host)},
-             {"tflops", machine.flops * 1e-12},
-             {"within", topo::traits(machine.within.link).name},
-             {"within_gb_per_s", machine.within.gb_per_s},
-             {"between_gb_per_s", machine.between.gb_per_s},
-             {"carrier", machine.carrier == Carrier::nccl ? "nccl" : "plans"},
-             {"topology", machine.topology}});
-  };
-  const auto interval = [&] {
-    out.map({{"computation", forecaster.uncertainty.compute},
-             {"communication", forecaster.uncertainty.communication},
-             {"from", forecaster.uncertainty.origin}});
-  };
-  out.entries({{"fsccl_forecast", 1},
-               {"model", of_model},
-               {"machine", of_machine},
-               {"setup", [&] { write_setup(setup, out); }},
-               {"memory", [&] { write_memory(forecast, out); }},
-               {"step", [&] { write_step(forecaster, forecast, out); }},
-               {"interval", interval},
-               {"units", [&] { write_units(forecaster, forecast, out); }},
-               {"not_known", [&] { write_unknown(forecaster, setup, out); }}});
-}
-
-bool wanted(const JsonValue& json, const char* part) {
-  return json.contains(part) && json[part].get<bool>();
-}
-
-Status add_extras(const JsonValue& given, Forecaster& forecaster, const Forecast& forecast,
-                  double call_us, JsonWriter& out) {
-  std::vector<Choice> choices;
-  if (wanted(given, "search") || !forecast.fits()) {
-    FSCCL_ASSIGN(choices, search(forecaster, forecast.setup));
-    out.entry("search", [&] { write_search(choices, forecast.setup, out); });
-  }
-  if (const std::string advice = advice_of(forecaster.model(), forecast, choices); !advice.empty())
-    out.entry("advice", advice);
-  if (wanted(given, "what_if")) {
-    FSCCL_ASSIGN(const std::vector<WhatIf> answers, what_if(forecaster, forecast.setup));
-    const auto answer = [&](const WhatIf& one) {
-      out.map({{"what", one.what},
-               {"step_s", one.step_ns * kS},
-               {"against", one.step_ns / forecast.line.step_ns},
-               {"fits", one.fits}});
-    };
-    out.entry("what_if", [&] { out.list(answers, answer); });
-  }
-  if (wanted(given, "scaling")) {
-    FSCCL_ASSIGN(const std::vector<ScalePoint> points, scaling(forecaster, forecast.setup));
-    const auto point = [&](const ScalePoint& one) {
-      out.map({{"ranks", one.ranks},
-               {"step_s", one.step_ns * kS},
-               {"exposed_s", one.exposed_ns * kS},
-               {"tokens_per_s_per_rank", one.tokens_per_s_per_rank},
-               {"memory_bytes", one.memory},
-               {"fits", one.fits}});
-    };
-    out.entry("scaling", [&] { out.list(points, point); });
-  }
-  const int ranks = forecast.setup.ranks;
-  if (wanted(given, "startup")) {
-    FSCCL_ASSIGN(const Startup start, startup_of(ranks, forecaster.machine(), call_us * 1e3));
-    out.entry("startup", [&] { write_startup(ranks, start, out); });
-  }
-  if (wanted(given, "timeline"))
-    out.entry("timeline", [&] {
-      out.map({{"spans", [&] { write_spans(forecaster, forecast, out); }},
-               {"memory", [&] { write_memory_line(forecaster, forecast, out); }}});
-    });
-  return success();
-}
-
 // Adapts the forecast to measurements of just this setup: first to the communication that
 // `fsccl-perf step` measures, then to the time of a step.
 Status calibrate(const JsonValue& given, const Document& document, Forecaster& forecaster,
@@ -407,7 +95,7 @@ Status calibrate(const JsonValue& given, const Document& document, Forecaster& f
           "measured_communication_s is {}, but this setup communicates nothing: leave it out",
           document.communication_s);
     const double once = before.line.communication_ns / setup->accumulate;
-    setup->carry_factor = document.communication_s / (once * kS);
+    setup->carry_factor = document.communication_s / (once * 1e-9);
     forecaster.uncertainty.communication = 0.1;
     forecaster.uncertainty.origin += "; communication measured";
   }
@@ -440,7 +128,7 @@ Result<std::string> forecast_json(const std::string& configuration) {
   const std::string text = write_json([&](JsonWriter& out) {
     out.begin_map();
     write_answer(forecaster, forecast, out);
-    extras = add_extras(given, forecaster, forecast, document.call_us, out);
+    extras = write_extras(given, forecaster, forecast, document.call_us, out);
     out.end_map();
   });
   FSCCL_TRY(std::move(extras));
