@@ -29,22 +29,28 @@ class Writer {
     if (units() > 1 && root.size() > 1) order.push_back(0);
     for (size_t u = units(); u-- > std::max<size_t>(first_, 1);) order.push_back(u);
     const size_t forward = units() > 1 ? units() : 0;
-    const bool early = prefetch > 0;
-    add(EventKind::gather, order[0], false);
+    size_t issued = 0;
+    // Gathers the visits before `end`, up to the first whose unit is there for one from `held` on.
+    const auto gather_to = [&](size_t end, size_t held) {
+      const auto at = [&](size_t k) { return order.begin() + static_cast<ptrdiff_t>(k); };
+      for (; issued < std::min(end, order.size()); issued++) {
+        if (std::find(at(held), at(issued), order[issued]) != at(issued)) return;
+        add(EventKind::gather, order[issued], issued >= forward);
+      }
+    };
+    const auto ahead = static_cast<size_t>(prefetch);
+    gather_to(1, 0);
     for (size_t k = 0; k < order.size(); k++) {
       const size_t u = order[k];
-      const bool backward = k >= forward, again = k + 1 < order.size() && order[k + 1] == u;
-      const auto gather_next = [&] {
-        if (k + 1 < order.size()) add(EventKind::gather, order[k + 1], k + 1 >= forward);
-      };
+      const bool backward = k >= forward;
       add(EventKind::wait, u, backward);
       if (backward && u == 0 && own_head) add(EventKind::give_back, 0, true, 0);
-      if (early && !again) gather_next();
+      gather_to(k + 1 + ahead, k);
       if (units() == 1) add(EventKind::compute, u, false);  // the one visit is both passes
       add(EventKind::compute, u, backward);
       if (backward) backward_params(u, u == 0 ? 1 : 0);
       add(EventKind::give_back, u, backward);
-      if (!early || again) gather_next();
+      gather_to(k + 1 + std::max<size_t>(ahead, 1), k + 1);
     }
     // A root of one parameter is visited once, and its backward pass ends the step.
     if (units() > 1 && root.size() == 1) add(EventKind::compute, 0, true);

@@ -4,8 +4,9 @@
 // pass, in reverse order, a unit is gathered again and used, its gradients are written, its
 // parameters are given back, and its gradients are reduced. `prefetch` units are gathered before
 // the present one is used; with 0, the next one is gathered when the present one is given back. By
-// parameter, the backward pass gives parameters back and reduces gradients one by one, and the
-// root's embedding and head are handled apart. Frozen parameters have neither gradients nor a
+// parameter, the backward pass gives parameters back and reduces gradients one by one, the root's
+// embedding and head are handled apart, and gathers for the backward pass are issued in the forward
+// pass, too, once the unit was given back there. Frozen parameters have neither gradients nor a
 // reduction, and the backward pass ends at the first unit with one that is not frozen.
 #pragma once
 #include <vector>

@@ -97,7 +97,7 @@ TEST(Schedule, NoPassIsLeftOutByParameter) {
        R"({"name": "tied", "units": [{"name": "root", "params": [["embed", [64, 8]]]},
             {"name": "layers.0", "params": [["a", [8, 8]], ["b", [8, 8]]]}]})"}) {
     const Model model = model_of(text);
-    for (const int prefetch : {0, 1}) {
+    for (const int prefetch : {0, 1, 4}) {
       std::vector<int> passes(2 * model.units.size());
       for (const Event& event : step_events(model, prefetch, true))
         if (event.kind == EventKind::compute) passes[2 * event.unit + (event.backward ? 1 : 0)]++;
@@ -116,6 +116,29 @@ TEST(Schedule, PrefetchGathersSoManyAhead) {
       if (event.kind == EventKind::compute) most = std::max(most, gathered - event.unit - 1);
     }
     EXPECT_EQ(most, static_cast<size_t>(prefetch));
+  }
+}
+
+// By parameter a unit is gathered for its next visit only after it was given back for the present
+// one.
+TEST(Schedule, PrefetchByParameterGathersSoManyAhead) {
+  const Model model = model_of(kSmall);
+  for (const int prefetch : {1, 2, 4, 8}) {
+    size_t most = 0;
+    std::vector<bool> there(model.units.size());
+    std::vector<int> gathers(model.units.size());
+    for (const Event& event : step_events(model, prefetch, true)) {
+      if (event.kind == EventKind::gather) {
+        EXPECT_FALSE(there[event.unit]) << prefetch;
+        there[event.unit] = true, gathers[event.unit]++;
+      }
+      if (event.kind == EventKind::compute)
+        most = std::max<size_t>(most, std::count(there.begin(), there.end(), true) - 1);
+      if (event.kind == EventKind::give_back && event.param == Event::kAll)
+        there[event.unit] = false;
+    }
+    EXPECT_EQ(most, static_cast<size_t>(prefetch));
+    EXPECT_EQ(gathers, std::vector<int>(model.units.size(), 2));
   }
 }
 
