@@ -185,23 +185,28 @@ std::string units_table(const Json& answer) {
   return draw(table);
 }
 
+// Returns the texts of a list as parts of one sentence.
+std::string texts_of(const Json& list) {
+  std::string all;
+  for (const Json& one : list) all += (all.empty() ? "" : "; ") + one.get<std::string>();
+  return all;
+}
+
 }  // namespace
 
 std::string forecast_page(const Json& answer) {
-  std::string unknown;
-  for (const Json& one : answer["not_known"])
-    unknown += fmt::format("{} {}", unknown.empty() ? "" : ";", one.get<std::string>());
   const Json& setup = answer["setup"];
   std::string subtitle = fmt::format(
       "{} ranks of {}, shards over {} ranks, {} x {} x {} tokens a rank (micro-batches, sequences, "
       "tokens of a sequence); {}. The step takes {} to {} s by this forecast ({}). "
-      "Not known:{}.",
+      "Not known: {}.",
       setup["ranks"].get<int>(), answer["machine"]["name"].get<std::string>(),
       setup["shard_over"].get<int>(), setup["accumulate"].get<int>(), setup["batch"].get<int>(),
       setup["sequence"].get<int>(), machine_text(answer),
       fmt::format("{:.4g}", number_at(answer["step"], "low_s")),
       fmt::format("{:.4g}", number_at(answer["step"], "high_s")),
-      answer["interval"]["from"].get<std::string>(), unknown);
+      answer["interval"]["from"].get<std::string>(), texts_of(answer["not_known"]));
+  if (answer.contains("left_out")) subtitle += " Left out: " + texts_of(answer["left_out"]) + ".";
   if (answer.contains("advice"))
     subtitle += " To make it fit: " + answer["advice"].get<std::string>() + ".";
   return fsccl::perf::make_page(
@@ -223,6 +228,16 @@ std::string forecast_page(const Json& answer) {
                    {"memory_bytes", "memory of a rank"},
                    {"fits", "fits"}}),
        list_table(answer, "what_if",
-                  {{"what", "what if"}, {"step_s", "step, s"}, {"against", "step / step now"}}),
+                  {{"what", "what if"},
+                   {"step_s", "step, s"},
+                   {"against", "step / step now"},
+                   {"fits", "fits"}}),
+       list_table(answer, "scaling",
+                  {{"ranks", "ranks"},
+                   {"shard_over", "shards over ranks"},
+                   {"step_s", "step, s"},
+                   {"exposed_s", "exposed, s"},
+                   {"memory_bytes", "memory of a rank"},
+                   {"fits", "fits"}}),
        startup_table(answer)});
 }

@@ -78,21 +78,31 @@ std::string memory_text(const Json& answer) {
   return text + "\n";
 }
 
+// Says at which rate a rank computes. A measured machine's rate is no peak.
+std::string rate_of(const Json& answer) {
+  const double part = number_at(answer["step"], "efficiency"),
+               tflops = number_at(answer["machine"], "tflops");
+  if (!answer["machine"]["measured"].get<bool>())
+    return fmt::format("{:.1f} % of the peak", 100 * part);
+  return part < 1 ? fmt::format("{:.1f} % of {:.4g} TFLOP/s", 100 * part, tflops)
+                  : fmt::format("{:.4g} TFLOP/s", tflops);
+}
+
 std::string step_text(const Json& answer) {
   const Json &step = answer["step"], &interval = answer["interval"];
   std::string text = fmt::format(
       "step                {:>10.4g} s   (from {:.4g} to {:.4g} s; {})\n"
-      "  computation       {:>10.4g} s   at {:.1f} % of the peak\n"
+      "  computation       {:>10.4g} s   at {}\n"
       "  communication     {:>10.4g} s   of which exposed {:.4g} s, hidden {:.4g} s\n"
       "  optimizer         {:>10.4g} s\n"
       "tokens              {:>10.4g} /s  {:.4g} /s a rank\n"
-      "MFU                 {:>10.1f} %\n",
+      "MFU                 {:>10.1f} %   of {}\n",
       number_at(step, "step_s"), number_at(step, "low_s"), number_at(step, "high_s"),
-      interval["from"].get<std::string>(), number_at(step, "compute_s"),
-      100 * number_at(step, "efficiency"), number_at(step, "communication_s"),
-      number_at(step, "exposed_s"), number_at(step, "hidden_s"), number_at(step, "optimizer_s"),
-      number_at(step, "tokens_per_s"), number_at(step, "tokens_per_s_per_rank"),
-      100 * number_at(step, "mfu"));
+      interval["from"].get<std::string>(), number_at(step, "compute_s"), rate_of(answer),
+      number_at(step, "communication_s"), number_at(step, "exposed_s"), number_at(step, "hidden_s"),
+      number_at(step, "optimizer_s"), number_at(step, "tokens_per_s"),
+      number_at(step, "tokens_per_s_per_rank"), 100 * number_at(step, "mfu"),
+      answer["machine"]["measured"].get<bool>() ? "that rate" : "the peak");
   for (const auto& [link, bytes] : step["bytes_per_rank"].items())
     text += fmt::format("{:<19} {:>10} a rank and step\n", "over " + link,
                         format_bytes(static_cast<uint64_t>(bytes.get<double>())));
@@ -153,22 +163,34 @@ std::string search_text(const Json& answer) {
 
 std::string what_if_text(const Json& answer) {
   if (!answer.contains("what_if")) return {};
-  std::string text = fmt::format("{:<36} {:>10} {:>12}\n", "what if", "step s", "against now");
+  std::string text =
+      fmt::format("{:<36} {:>10} {:>12} {:>5}\n", "what if", "step s", "against now", "fits");
   for (const Json& row : answer["what_if"])
-    text += fmt::format("{:<36} {:>10.4g} {:>11.1f}%\n", row["what"].get<std::string>(),
-                        number_at(row, "step_s"), 100 * (number_at(row, "against") - 1));
+    text += fmt::format("{:<36} {:>10.4g} {:>11.1f}% {:>5}\n", row["what"].get<std::string>(),
+                        number_at(row, "step_s"), 100 * (number_at(row, "against") - 1),
+                        row["fits"].get<bool>() ? "yes" : "no");
   return text + "\n";
 }
 
 std::string scaling_text(const Json& answer) {
   if (!answer.contains("scaling")) return {};
-  std::string text = fmt::format("{:>8} {:>10} {:>10} {:>20} {:>14} {:>5}\n", "ranks", "step s",
-                                 "exposed s", "tokens/s of a rank", "memory a rank", "fits");
+  std::string text =
+      fmt::format("{:>8} {:>11} {:>10} {:>10} {:>20} {:>14} {:>5}\n", "ranks", "shards over",
+                  "step s", "exposed s", "tokens/s of a rank", "memory a rank", "fits");
   for (const Json& row : answer["scaling"])
-    text += fmt::format("{:>8} {:>10.4g} {:>10.4g} {:>20.5g} {:>14} {:>5}\n",
-                        row["ranks"].get<int>(), number_at(row, "step_s"),
-                        number_at(row, "exposed_s"), number_at(row, "tokens_per_s_per_rank"),
-                        bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no");
+    text +=
+        fmt::format("{:>8} {:>11} {:>10.4g} {:>10.4g} {:>20.5g} {:>14} {:>5}\n",
+                    row["ranks"].get<int>(), row["shard_over"].get<int>(), number_at(row, "step_s"),
+                    number_at(row, "exposed_s"), number_at(row, "tokens_per_s_per_rank"),
+                    bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no");
+  return text + "\n";
+}
+
+// Names what was asked for and has no forecast.
+std::string left_out_text(const Json& answer) {
+  if (!answer.contains("left_out")) return {};
+  std::string text = "left out:\n";
+  for (const Json& one : answer["left_out"]) text += fmt::format("  {}\n", one.get<std::string>());
   return text + "\n";
 }
 
@@ -198,10 +220,10 @@ std::string machine_text(const Json& answer) {
   const Json& machine = answer["machine"];
   const std::string topology = machine["topology"].get<std::string>();
   std::string text = fmt::format(
-      "a rank computes {:.4g} TFLOP/s at its peak; {:.4g} GB/s one way "
-      "by {} within a host",
-      number_at(machine, "tflops"), number_at(machine, "within_gb_per_s"),
-      machine["within"].get<std::string>());
+      "a rank computes {:.4g} TFLOP/s ({}); {:.4g} GB/s one way by {} within a host",
+      number_at(machine, "tflops"),
+      machine["measured"].get<bool>() ? machine["source"].get<std::string>() : "at its peak",
+      number_at(machine, "within_gb_per_s"), machine["within"].get<std::string>());
   if (machine["hosts"].get<int>() > 1)
     text += fmt::format(", {:.4g} GB/s one way of a host's network",
                         number_at(machine, "between_gb_per_s"));
@@ -212,7 +234,7 @@ std::string machine_text(const Json& answer) {
 std::string forecast_text(const Json& answer) {
   std::string text = head(answer) + memory_text(answer) + step_text(answer) + units_text(answer) +
                      search_text(answer) + what_if_text(answer) + scaling_text(answer) +
-                     startup_text(answer) + "not known:\n";
+                     left_out_text(answer) + startup_text(answer) + "not known:\n";
   for (const Json& one : answer["not_known"]) text += fmt::format("  {}\n", one.get<std::string>());
   return text;
 }

@@ -292,6 +292,7 @@ std::optional<Json> ForecastCommand::machine() const {
     Json& rates = (*machine)["tflops"];
     if (!rates.is_object()) rates = Json::object();
     rates[compute_] = tflops_;
+    if (machine_ == "here") (*machine)["source"] = "of --tflops; the rest was measured here";
   }
   if (efficiency_ > 0) (*machine)["efficiency"] = efficiency_;
   if (!carrier_.empty()) (*machine)["carrier"] = carrier_;

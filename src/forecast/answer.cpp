@@ -178,6 +178,48 @@ void write_search(const std::vector<Choice>& choices, const StepConfig& setup, J
   out.end_list();
 }
 
+// Writes what there is a forecast of, and adds the rest to `left_out`, with the reasons.
+void write_what_if(const std::vector<WhatIf>& answers, double now_ns, JsonWriter& out,
+                   std::vector<std::string>* left_out) {
+  out.begin_list();
+  for (const WhatIf& one : answers)
+    if (one.misfit.empty())
+      out.map({{"what", one.what},
+               {"step_s", one.step_ns * kS},
+               {"against", one.step_ns / now_ns},
+               {"fits", one.fits}});
+    else
+      left_out->push_back(fmt::format("what if {}: {}", one.what, one.misfit));
+  out.end_list();
+}
+
+// The same for numbers of ranks. Successive ones with the same reason share a text.
+void write_scaling(const std::vector<ScalePoint>& points, JsonWriter& out,
+                   std::vector<std::string>* left_out) {
+  std::string ranks, misfit;
+  const auto add_left_out = [&] {
+    if (!ranks.empty()) left_out->push_back(fmt::format("scaling to {} ranks: {}", ranks, misfit));
+    ranks.clear();
+  };
+  out.begin_list();
+  for (const ScalePoint& one : points) {
+    if (one.misfit != misfit) add_left_out();
+    misfit = one.misfit;
+    if (misfit.empty())
+      out.map({{"ranks", one.ranks},
+               {"shard_over", one.shard_over},
+               {"step_s", one.step_ns * kS},
+               {"exposed_s", one.exposed_ns * kS},
+               {"tokens_per_s_per_rank", one.tokens_per_s_per_rank},
+               {"memory_bytes", one.memory},
+               {"fits", one.fits}});
+    else
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", one.ranks);
+  }
+  add_left_out();
+  out.end_list();
+}
+
 void write_startup(int ranks, const Startup& start, JsonWriter& out) {
   out.map({{"ranks", ranks},
            {"simulated_ranks", start.simulated_ranks},
@@ -193,6 +235,19 @@ void write_startup(int ranks, const Startup& start, JsonWriter& out) {
            {"tree_s", start.tree_ns * kS},
            {"processor_s_of_a_rank", start.processor_ns * kS},
            {"time_s", start.ns() * kS}});
+}
+
+void write_network_unknown(const Machine& machine, JsonWriter& out) {
+  if (machine.network_from == NetworkFrom::typical)
+    out.text(
+        fmt::format("the network between hosts: the machine has no \"between\", so a typical one "
+                    "is assumed, with {:.4g} GB/s a host and {:.4g} us",
+                    machine.between.gb_per_s, machine.between.ns / 1000));
+  if (machine.network_from == NetworkFrom::cards)
+    out.text(
+        fmt::format("the network between hosts: the topology {} has one host, so its cards' "
+                    "{:.4g} GB/s and a typical latency of {:.4g} us are assumed",
+                    machine.topology, machine.between.gb_per_s, machine.between.ns / 1000));
 }
 
 // Writes which costs the figures leave out.
@@ -215,8 +270,10 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWr
   out.text(forecaster.machine().gpu
                ? "how much kernels that communicate slow down those that compute beside them"
                : "how much communication and computation take from each other's caches");
-  if (setup.ranks > forecaster.machine().ranks_per_host)
+  if (setup.ranks > forecaster.machine().ranks_per_host) {
     out.text("other traffic of the network, and how its switches are over-subscribed");
+    write_network_unknown(forecaster.machine(), out);
+  }
   if (forecaster.machine().memory_gb_per_s <= 0)
     out.text(forecaster.machine().gpu
                  ? "the time of the optimizer's update, and of copies within a GPU: the machine "
@@ -256,6 +313,7 @@ void write_answer(const Forecaster& forecaster, const Forecast& forecast, JsonWr
              {"within_gb_per_s", machine.within.gb_per_s},
              {"between_gb_per_s", machine.between.gb_per_s},
              {"carrier", machine.carrier == Carrier::nccl ? "nccl" : "plans"},
+             {"measured", machine.measured()},
              {"topology", machine.topology}});
   };
   const auto interval = [&] {
@@ -283,28 +341,17 @@ Status write_extras(const JsonValue& given, Forecaster& forecaster, const Foreca
   }
   if (const std::string advice = advice_of(forecaster.model(), forecast, choices); !advice.empty())
     out.entry("advice", advice);
+  std::vector<std::string> left_out;
   if (wanted(given, "what_if")) {
     FSCCL_ASSIGN(const std::vector<WhatIf> answers, what_if(forecaster, forecast.setup));
-    const auto answer = [&](const WhatIf& one) {
-      out.map({{"what", one.what},
-               {"step_s", one.step_ns * kS},
-               {"against", one.step_ns / forecast.line.step_ns},
-               {"fits", one.fits}});
-    };
-    out.entry("what_if", [&] { out.list(answers, answer); });
+    out.entry("what_if", [&] { write_what_if(answers, forecast.line.step_ns, out, &left_out); });
   }
   if (wanted(given, "scaling")) {
     FSCCL_ASSIGN(const std::vector<ScalePoint> points, scaling(forecaster, forecast.setup));
-    const auto point = [&](const ScalePoint& one) {
-      out.map({{"ranks", one.ranks},
-               {"step_s", one.step_ns * kS},
-               {"exposed_s", one.exposed_ns * kS},
-               {"tokens_per_s_per_rank", one.tokens_per_s_per_rank},
-               {"memory_bytes", one.memory},
-               {"fits", one.fits}});
-    };
-    out.entry("scaling", [&] { out.list(points, point); });
+    out.entry("scaling", [&] { write_scaling(points, out, &left_out); });
   }
+  if (!left_out.empty())
+    out.entry("left_out", [&] { out.list(left_out, [&](const auto& one) { out.text(one); }); });
   const int ranks = forecast.setup.ranks;
   if (wanted(given, "startup")) {
     FSCCL_ASSIGN(const Startup start, startup_of(ranks, forecaster.machine(), call_us * 1e3));

@@ -1,5 +1,5 @@
-// Writes the answer of a forecast as entries of a JSON object. The table in docs/forecast.md has the
-// keys.
+// Writes the answer of a forecast as entries of a JSON object. The table in docs/forecast.md has
+// the keys.
 #pragma once
 #include "base/json_value.h"
 #include "base/json_writer.h"

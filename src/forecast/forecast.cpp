@@ -31,6 +31,22 @@ Forecaster::Forecaster(Model model, Machine machine)
     kind_.push_back(static_cast<size_t>(known - first_.begin()));
     if (known == first_.end()) first_.push_back(u);
   }
+  uncertainty.origin =
+      !machine_.measured()        ? "not calibrated: computation at a typical share of the peak"
+      : machine_.efficiency < 1.0 ? "communication within a host as measured on the machine; "
+                                    "computation at a share of the peak, with no step measured"
+                                  : "computation and communication within a host as measured on "
+                                    "the machine, with no step measured";
+}
+
+std::string Forecaster::misfit(const StepConfig& setup) const {
+  if (setup.ranks > machine_.ranks_per_host && machine_.network_from == NetworkFrom::nothing)
+    return fmt::format(
+        "more than {} ranks need a network between hosts, but the topology {} has one host, and "
+        "says no gb_per_s of its network cards: give a topology of two or more hosts, or the "
+        "machine's \"between\"",
+        machine_.ranks_per_host, machine_.topology);
+  return misfit_of(setup, machine_.ranks_per_host);
 }
 
 Result<const Forecaster::Layouts*> Forecaster::places_of(const StepConfig& setup) {
@@ -120,7 +136,8 @@ Status Forecaster::interval(Forecast* forecast, const Layouts& places) {
 }
 
 Result<Forecast> Forecaster::run(const StepConfig& setup) {
-  FSCCL_TRY(check_step_config(setup, machine_.ranks_per_host));
+  if (const std::string why = misfit(setup); !why.empty())
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "forecast: {}", why);
   Forecast forecast;
   forecast.setup = setup;
   forecast.memory_limit = setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;

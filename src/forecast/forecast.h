@@ -32,7 +32,7 @@ struct Forecast {
 // communication.
 struct Uncertainty {
   double compute = 0.3, communication = 0.3;
-  std::string origin = "not calibrated: computation at a typical share of the peak";
+  std::string origin;
 };
 
 class Forecaster {
@@ -43,6 +43,9 @@ class Forecaster {
   const Machine& machine() const { return machine_; }
   Uncertainty uncertainty;
 
+  // Says why there is no forecast of the setup on this machine, and what to give. Returns an empty
+  // text if there is one.
+  std::string misfit(const StepConfig& setup) const;
   Result<Forecast> run(const StepConfig& setup);
   double mfu(const Forecast& forecast) const;
   // Finds the efficiency with which the forecast of a measured step takes the measured time. It is

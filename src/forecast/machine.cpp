@@ -32,7 +32,9 @@ class MachineReader : JsonReader {
     if (!fields(json)) return problem();
     machine_.within = typical(machine_.gpu ? topo::LinkClass::nvlink : topo::LinkClass::cache);
     machine_.between = typical(topo::LinkClass::network);
+    machine_.network_from = NetworkFrom::typical;
     if (!topology_.empty()) FSCCL_TRY(from_topology());
+    if (json.contains("between")) machine_.network_from = NetworkFrom::given;
     if (!whole(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) ||
         !whole(json, "cores_per_host", kPlace, kMostPerHost, &cores_) || !links(json))
       return problem();
@@ -197,6 +199,9 @@ class MachineReader : JsonReader {
             machine_.name, topology_, topology.path(hosts.front()), first.places, first.gb_per_s,
             topology.path(host), one.places, one.gb_per_s);
     machine_.topology = topology_;
+    machine_.network_from = hosts.size() > 1     ? NetworkFrom::given
+                            : first.gb_per_s > 0 ? NetworkFrom::cards
+                                                 : NetworkFrom::nothing;
     per_host_ = static_cast<double>(places.size());
     if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);

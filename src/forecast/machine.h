@@ -40,6 +40,11 @@ struct PassCosts {
 // The carrier of the bytes: the library's own plans, or NCCL for every collective.
 enum class Carrier : uint8_t { plans, nccl };
 
+// The source of the latency and the rate between hosts. `given` is for both. With `cards` the rate is
+// that of a host's cards, and the latency is typical. With `typical` both are. `nothing` means that
+// the topology has one host and says nothing of a network.
+enum class NetworkFrom : uint8_t { given, cards, typical, nothing };
+
 // The least share of the flops that a machine may have.
 inline constexpr double kLeastEfficiency = 1e-3;
 
@@ -57,6 +62,7 @@ struct Machine {
   double efficiency = 0.45;  // share of the flops that a pass reaches
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
+  NetworkFrom network_from = NetworkFrom::given;
   Costs within_costs;        // costs of the plans
   PassCosts gather, reduce;  // the costs of a unit's gathers and reductions within a host
   // Measured processor time of a byte between hosts, for sending and receiving it together; 0: not
@@ -64,6 +70,9 @@ struct Machine {
   double network_per_byte = 0;
   std::string network;  // "tcp" or "ucx", whose size of slots the plans between hosts use
   double ranks_per_core = 1;
+
+  // The costs of communication within a host were measured on the machine.
+  bool measured() const { return within_costs.origin == CostsOrigin::calibration; }
 };
 
 // `type` is the type of the computation, such as "bf16".

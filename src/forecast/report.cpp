@@ -97,7 +97,6 @@ Status calibrate(const JsonValue& given, const Document& document, Forecaster& f
     const double once = before.line.communication_ns / setup->accumulate;
     setup->carry_factor = document.communication_s / (once * 1e-9);
     forecaster.uncertainty.communication = 0.1;
-    forecaster.uncertainty.origin += "; communication measured";
   }
   if (!given.contains("calibration")) return success();
   StepConfig measured = *setup;
@@ -123,6 +122,8 @@ Result<std::string> forecast_json(const std::string& configuration) {
   setup.host_ranks = machine.ranks_per_host;
   Forecaster forecaster(std::move(model), std::move(machine));
   FSCCL_TRY(calibrate(given, document, forecaster, &setup));
+  if (document.communication_s > 0)
+    forecaster.uncertainty.origin += "; communication of a step measured";
   FSCCL_ASSIGN(const Forecast forecast, forecaster.run(setup));
   Status extras;
   const std::string text = write_json([&](JsonWriter& out) {

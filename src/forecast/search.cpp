@@ -46,7 +46,6 @@ Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machin
         for (const int prefetch : {0, 1, 2})
           // The numbers are quarters of the model that are kept; -1 stands for slots by parameter.
           for (const int kept : {0, 2, 4, -1}) {
-            if (kept < 0 && prefetch > 1) continue;
             StepConfig one = setup;
             one.batch = batch;
             one.accumulate = accumulate;
@@ -101,7 +100,7 @@ Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConf
     machine.between.gb_per_s *= network;
     Forecaster other(forecaster.model(), machine);
     FSCCL_ASSIGN(const Forecast forecast, other.run(changed));
-    answers.push_back({what, forecast.line.step_ns, forecast.fits()});
+    answers.push_back({what, forecast.line.step_ns, forecast.fits(), {}});
     return success();
   };
   FSCCL_TRY(add("network twice as fast", setup, 2));
@@ -112,8 +111,10 @@ Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConf
   FSCCL_TRY(add("one rank 10 % slower", slow, 1));
   StepConfig twice = setup;
   twice.ranks *= 2;
-  if (check_step_config(twice, forecaster.machine().ranks_per_host).ok())
+  if (std::string misfit = forecaster.misfit(twice); misfit.empty())
     FSCCL_TRY(add("twice the ranks", twice, 1));
+  else
+    answers.push_back({"twice the ranks", 0, false, std::move(misfit)});
   return answers;
 }
 
@@ -128,11 +129,17 @@ Result<std::vector<ScalePoint>> scaling(Forecaster& forecaster, const StepConfig
     StepConfig one = setup;
     one.ranks = ranks;
     if (one.shard_over > ranks) one.shard_over = 0;
-    // The degree does not divide this number of ranks.
-    if (!check_step_config(one, per_host).ok()) continue;
-    FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
-    points.push_back({ranks, forecast.line.step_ns, forecast.line.exposed_ns,
-                      forecast.tokens_per_s_per_rank(), forecast.memory.total(), forecast.fits()});
+    ScalePoint point{.ranks = ranks, .shard_over = one.shared_by()};
+    point.misfit = forecaster.misfit(one);
+    if (point.misfit.empty()) {
+      FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
+      point.step_ns = forecast.line.step_ns;
+      point.exposed_ns = forecast.line.exposed_ns;
+      point.tokens_per_s_per_rank = forecast.tokens_per_s_per_rank();
+      point.memory = forecast.memory.total();
+      point.fits = forecast.fits();
+    }
+    points.push_back(std::move(point));
   }
   return points;
 }

@@ -28,17 +28,21 @@ struct WhatIf {
   std::string what;
   double step_ns = 0;
   bool fits = true;
+  std::string misfit;  // why there is no forecast of it; mostly empty
 };
 // Forecasts a network twice and half as fast, one host whose link has a quarter of the speed (all
 // ranks wait for that host), a straggler that is 10 % slower, and twice the ranks.
 Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConfig& setup);
 
-// Forecasts the step on 8 to 100,000 ranks, with the same work for each rank.
+// Forecasts the step on 8 to 100,000 ranks, with the same work for each rank. Where there are fewer
+// ranks than the setup's degree of sharding, the shards are over all of them.
 struct ScalePoint {
   int ranks = 0;
+  int shard_over = 0;
   double step_ns = 0, exposed_ns = 0, tokens_per_s_per_rank = 0;
   uint64_t memory = 0;
   bool fits = false;
+  std::string misfit;  // why there is no forecast on so many ranks; mostly empty
 };
 Result<std::vector<ScalePoint>> scaling(Forecaster& forecaster, const StepConfig& setup);
 

@@ -173,22 +173,20 @@ Status read_only_step_config(const JsonValue& json, const char* place, StepConfi
   return ConfigReader().read_only(json, place, setup);
 }
 
-Status check_step_config(const StepConfig& setup, int per_host) {
+std::string misfit_of(const StepConfig& setup, int per_host) {
   const int shared = setup.shared_by();
   if (setup.ranks > per_host && setup.ranks % per_host != 0)
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "forecast: {} ranks on hosts of {}: a forecast is for full hosts; give {} or {} ranks",
-        setup.ranks, per_host, setup.ranks / per_host * per_host,
-        (setup.ranks / per_host + 1) * per_host);
-  if (fits_hosts(shared, setup.ranks, per_host)) return success();
+    return fmt::format("{} ranks on hosts of {}: a forecast is for full hosts; give {} or {} ranks",
+                       setup.ranks, per_host, setup.ranks / per_host * per_host,
+                       (setup.ranks / per_host + 1) * per_host);
+  if (fits_hosts(shared, setup.ranks, per_host)) return {};
   int below = std::min(shared, setup.ranks), above = below;  // 1 and all ranks fit
   while (!fits_hosts(below, setup.ranks, per_host)) below--;
   while (!fits_hosts(above, setup.ranks, per_host)) above++;
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "forecast: shards over {} of {} ranks on hosts of {}: the degree must divide the "
-              "ranks, and divide a host or be full hosts; give {}, or leave it out for all",
-              shared, setup.ranks, per_host, either(below, above));
+  return fmt::format(
+      "shards over {} of {} ranks on hosts of {}: the degree must divide the ranks, and divide a "
+      "host or be full hosts; give {}, or leave it out for all",
+      shared, setup.ranks, per_host, either(below, above));
 }
 
 }  // namespace fsccl::forecast

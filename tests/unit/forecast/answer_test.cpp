@@ -1,0 +1,109 @@
+// Tests what the answer of a forecast says of its own sources and of what it leaves out.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "fixtures.h"
+#include "forecast/report.h"
+
+namespace fsccl::forecast {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+Result<std::string> answered(const Json& changes, const char* machine = kGpus) {
+  Json given = {{"model", Json::parse(kSmall)}, {"machine", Json::parse(machine)}, {"ranks", 64}};
+  given.merge_patch(changes);
+  return forecast_json(given.dump());
+}
+Json answer_of(const Json& changes, const char* machine = kGpus) {
+  const Result<std::string> text = answered(changes, machine);
+  EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.status().text());
+  return text.ok() ? Json::parse(text.value()) : Json::object();
+}
+std::string texts_of(const Json& list) {
+  std::string all;
+  for (const Json& one : list) all += one.get<std::string>() + "\n";
+  return all;
+}
+
+TEST(Answer, EachNumberOfRanksIsForecastOrLeftOutWithTheReason) {
+  const Json answer = answer_of({{"ranks", 64}, {"shard_over", 64}, {"scaling", true}});
+  for (const Json& row : answer["scaling"])
+    EXPECT_EQ(row["shard_over"], std::min(row["ranks"].get<int>(), 64)) << row;
+  EXPECT_EQ(answer["scaling"].back()["ranks"], 65536);
+  EXPECT_THAT(texts_of(answer["left_out"]),
+              HasSubstr("scaling to 100000 ranks: shards over 64 of 100000 ranks"));
+  EXPECT_FALSE(answer_of({{"scaling", true}}).contains("left_out"));
+}
+
+TEST(Answer, TwiceTheRanksAreForecastOrLeftOutWithTheReason) {
+  const Json answer = answer_of({{"ranks", 6}, {"what_if", true}});
+  EXPECT_EQ(answer["what_if"].size(), 4u);
+  EXPECT_THAT(texts_of(answer["left_out"]),
+              HasSubstr("what if twice the ranks: 12 ranks on hosts of 8"));
+  EXPECT_EQ(answer_of({{"what_if", true}})["what_if"].size(), 5u);
+}
+
+TEST(Answer, BothCalibrationsAreNamed) {
+  const Json answer = answer_of({{"measured_communication_s", 0.5},
+                                 {"calibration", {{"step_s", 0.6}, {"source", "a test"}}}});
+  EXPECT_EQ(answer["interval"]["from"],
+            "calibrated by one measured step: a test; communication of a step measured");
+  EXPECT_DOUBLE_EQ(answer["interval"]["communication"].get<double>(), 0.1);
+}
+
+// Writes a topology of `hosts` hosts of one GPU and one card with a rate, or without one.
+std::string topology_of(int hosts, double gb_per_s) {
+  Json card = {{"kind", "nic"}, {"name", "card"}};
+  if (gb_per_s > 0) card["gb_per_s"] = gb_per_s;
+  Json list = Json::array(), links = Json::array();
+  for (int host = 0; host < hosts; host++)
+    list.push_back({{"name", "h" + std::to_string(host)},
+                    {"children", {{{"kind", "gpu"}, {"name", "gpu0"}}, card}}});
+  if (hosts > 1) links.push_back({{"a", "h0/card"}, {"b", "h1/card"}, {"gb_per_s", 50}});
+  const std::string path = ::testing::TempDir() + "forecast_answer_topology.json";
+  std::ofstream(path) << Json{{"fsccl_topology", 1}, {"hosts", list}, {"links", links}};
+  return path;
+}
+
+TEST(Answer, ATopologyOfOneHostSaysNothingOfANetwork) {
+  Json machine = Json::parse(kGpus);
+  for (const char* key : {"ranks_per_host", "within", "between"}) machine.erase(key);
+  machine["topology"] = topology_of(1, 0);
+  const std::string without = machine.dump();
+  const auto said = [&](const Json& changes) {
+    const Result<std::string> text = answered(changes, without.c_str());
+    return text.ok() ? texts_of(Json::parse(text.value())["not_known"]) : text.status().text();
+  };
+  EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("give a topology of two or more hosts"));
+  EXPECT_THAT(said({{"ranks", 1}}), ::testing::Not(HasSubstr("network")));
+  EXPECT_THAT(said({{"ranks", 2}, {"machine", {{"between", {{"gb_per_s", 50}}}}}}),
+              ::testing::Not(HasSubstr("the network between hosts")));
+  topology_of(2, 50);
+  EXPECT_THAT(said({{"ranks", 4}}), ::testing::Not(HasSubstr("the network between hosts")));
+  topology_of(1, 50);
+  EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("its cards' 50 GB/s and a typical latency"));
+  const Json answer = answer_of({{"machine", {{"between", nullptr}}}});
+  EXPECT_THAT(texts_of(answer["not_known"]), HasSubstr("the machine has no \"between\""));
+}
+
+TEST(Answer, AMeasuredMachineIsCalledSo) {
+  const Json measured = {
+      {"exchange_ns", 300}, {"slots_ns", {60, 250, 11000}}, {"copy_ns_per_kib", 100}};
+  const auto from = [](const Json& answer) {
+    return answer["interval"]["from"].get<std::string>();
+  };
+  const Json plain = answer_of(Json::object(), kHosts);
+  EXPECT_THAT(from(plain), HasSubstr("not calibrated"));
+  EXPECT_FALSE(plain["machine"]["measured"].get<bool>());
+  const Json here = answer_of({{"machine", {{"measured", measured}, {"efficiency", 1}}}}, kHosts);
+  EXPECT_THAT(from(here), HasSubstr("computation and communication within a host as measured"));
+  EXPECT_TRUE(here["machine"]["measured"].get<bool>());
+  EXPECT_THAT(from(answer_of({{"machine", {{"measured", measured}}}}, kHosts)),
+              HasSubstr("computation at a share of the peak"));
+}
+
+}  // namespace
+}  // namespace fsccl::forecast
