@@ -263,6 +263,12 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWr
         "attention.wo, attn.c_proj), so the operations that grow with the sequence are left out; "
         "give forward_flops_per_context",
         forecaster.model().without_attention));
+  if (const std::string& one = forecaster.model().convolution; !one.empty())
+    out.text(fmt::format(
+        "operations and activations of {} and other convolutions, which depend on the size of "
+        "their input: give forward_flops and activation_bytes of their units, which "
+        "fsccl_torch.export_model() counts",
+        one));
   if (const double counted = forecaster.model().counted_at;
       counted > 0 && counted != setup.sequence)
     out.text(fmt::format("activations at {} tokens: the model's file has those of {} tokens",

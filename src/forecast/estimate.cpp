@@ -19,7 +19,14 @@ bool is_table(const ModelParam& param) { return contains(param.name, {"embed", "
 namespace {
 
 bool is_matrix(const ModelParam& param) { return param.shape.dims.size() == 2; }
-bool is_experts(const ModelParam& param) { return param.shape.dims.size() == 3; }
+// The operations of a convolution depend on the size of its input, which its parameters do not say.
+bool is_convolution(const ModelParam& param) {
+  const size_t dims = param.shape.dims.size();
+  return dims > 3 || (dims == 3 && contains(param.name, {"conv"}));
+}
+bool is_experts(const ModelParam& param) {
+  return param.shape.dims.size() == 3 && !is_convolution(param);
+}
 bool is_attention_output(const ModelParam& param) {
   return contains(param.name, {"o_proj", "out_proj", "attention.wo", "attn.c_proj"});
 }
@@ -57,21 +64,40 @@ double flops_per_context(const ModelUnit& unit) {
   return flops;
 }
 
+// Returns true for the first matrix of an adapter, [rank, in], before its second one, [out, rank].
+// Both are trained, and are added to a frozen matrix [out, in] of the unit.
+bool is_adapter_input(const ModelUnit& unit, size_t i) {
+  if (i + 1 >= unit.params.size()) return false;
+  const ModelParam &first = unit.params[i], &second = unit.params[i + 1];
+  if (!is_matrix(first) || !is_matrix(second) || first.frozen || second.frozen ||
+      first.shape.dims[0] != second.shape.dims[1])
+    return false;
+  const std::vector<int64_t> sum{second.shape.dims[0], first.shape.dims[1]};
+  return std::any_of(unit.params.begin(), unit.params.end(), [&](const ModelParam& other) {
+    return other.frozen && other.shape.dims == sum;
+  });
+}
+
 double activations_of(const ModelUnit& unit, int per_token) {
   double kept = 0, widest = 0, before = 0;
-  for (const ModelParam& param : unit.params) {
+  const auto keep_input = [&](double in) { kept += kHalf * (in != before ? in : 0), before = in; };
+  for (size_t i = 0; i < unit.params.size(); i++) {
+    const ModelParam& param = unit.params[i];
     const auto& dims = param.shape.dims;
     if (is_head(unit, param)) kept += static_cast<double>(dims[0]) * (kHalf + kWide);
     if (is_experts(param)) {  // published weights are [experts, out, in]
+      const double in = static_cast<double>(dims[2]);
       kept += kHalf * per_token *
-              static_cast<double>(dims[1] + (static_cast<double>(dims[2]) != before ? dims[2] : 0));
-      before = static_cast<double>(dims[2]);
+              (static_cast<double>(dims[1]) + (param.frozen || in == before ? 0 : in));
+      if (!param.frozen) before = in;
     }
-    if (!is_matrix(param) || !unit.is_layer()) continue;
-    const double out = static_cast<double>(dims[0]), in = static_cast<double>(dims[1]);
-    kept += kHalf * (out + (in != before ? in : 0));
-    before = in;
-    widest = std::max(widest, is_attention_output(param) ? out : 0.0);
+    // The input of an adapter's second matrix is the output of the first, and its output is added
+    // to that of the frozen matrix.
+    if (!is_matrix(param) || !unit.is_layer() || (i > 0 && is_adapter_input(unit, i - 1))) continue;
+    kept += kHalf * static_cast<double>(dims[0]);
+    // Attention keeps its result itself, whether or not the matrix behind it needs it.
+    if (!param.frozen || is_attention_output(param)) keep_input(static_cast<double>(dims[1]));
+    if (is_attention_output(param)) widest = std::max(widest, static_cast<double>(dims[0]));
   }
   return kept + 2 * kHalf * widest;
 }
@@ -101,13 +127,17 @@ Status estimate_missing(Model* model, int experts_per_token) {
                   model->name, unit.name, experts_at->shape.dims[0], experts_per_token);
     if (experts && experts_per_token <= 0 && (unit.forward_flops < 0 || unit.activation_bytes < 0))
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "model {}: unit {} has experts, and nothing says how many of them a token uses: "
-                  "give \"experts_per_token\", or "
-                  "\"forward_flops\" and \"activation_bytes\" of the unit",
-                  model->name, unit.name);
+                  "model {}: unit {} has experts ({} has three dimensions), and nothing says how "
+                  "many of them a token uses: give \"experts_per_token\", or \"forward_flops\" and "
+                  "\"activation_bytes\" of the unit",
+                  model->name, unit.name, experts_at->name);
     model->estimated |= unit.forward_flops < 0 || unit.activation_bytes < 0;
     const bool counted = unit.forward_flops >= 0 || unit.forward_flops_per_context >= 0;
     any_attention |= counted || flops_per_context(unit) > 0;
+    if (unit.forward_flops < 0)
+      for (const ModelParam& param : unit.params)
+        if (is_convolution(param) && model->convolution.empty())
+          model->convolution = fmt::format("{} of {}", param.name, unit.name);
     if (!counted && unit.is_layer() && model->without_attention.empty())
       model->without_attention = unit.name;
     // A model that states a number of operations states all of them.
@@ -123,6 +153,13 @@ Status estimate_missing(Model* model, int experts_per_token) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "model {}: no unit has experts: leave \"experts_per_token\" out", model->name);
   if (model->forward_flops(1) > 0) return success();
+  if (!model->convolution.empty())
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "model {}: the operations of {} are not known, because those of a convolution depend "
+        "on the size of its input: give \"forward_flops\" and \"activation_bytes\" of its "
+        "units, which fsccl_torch.export_model() counts",
+        model->name, model->convolution);
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
               "model {}: its units have no operations (no matrix with elements, or forward_flops "
               "of 0): give \"forward_flops\" of its units",

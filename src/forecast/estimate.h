@@ -9,7 +9,13 @@
 //
 // Activations: each matrix keeps its input and its output once, in 16 bits. Successive inputs of
 // the same width count once. The norm and the residual add two copies of the widest input. A head
-// adds its output in 16 bits and in fp32.
+// adds its output in 16 bits and in fp32. A frozen matrix keeps no input, because only the gradient
+// of a matrix needs it (torch's linear saves it only then), unless it is the output projection,
+// whose input attention keeps. The two matrices of an adapter (LoRA) keep the input that they share
+// with a frozen one, and the few values between them.
+//
+// Convolutions (four dimensions, or three and "conv" in the name) are not estimated, and the answer
+// says so.
 //
 // Checkpoint: the unit keeps its input, in 16 bits.
 //

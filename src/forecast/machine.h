@@ -40,9 +40,9 @@ struct PassCosts {
 // The carrier of the bytes: the library's own plans, or NCCL for every collective.
 enum class Carrier : uint8_t { plans, nccl };
 
-// The source of the latency and the rate between hosts. `given` is for both. With `cards` the rate is
-// that of a host's cards, and the latency is typical. With `typical` both are. `nothing` means that
-// the topology has one host and says nothing of a network.
+// The source of the latency and the rate between hosts. `given` is for both. With `cards` the rate
+// is that of a host's cards, and the latency is typical. With `typical` both are. `nothing` means
+// that the topology has one host and says nothing of a network.
 enum class NetworkFrom : uint8_t { given, cards, typical, nothing };
 
 // The least share of the flops that a machine may have.

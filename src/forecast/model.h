@@ -52,6 +52,7 @@ struct Model {
   bool estimated = false;  // some unit did not state the costs of a token
   // The first layer whose operations are estimated, if no attention was found in any layer.
   std::string without_attention;
+  std::string convolution;  // the first one whose operations are not known
   double counted_at = 0;  // tokens of the sequence of which activations were counted; 0: not known
 
   uint64_t elements() const;

@@ -1,0 +1,78 @@
+// Tests what is estimated from the shapes of parameters.
+#include <gmock/gmock.h>
+
+#include "fixtures.h"
+#include "forecast/report.h"
+
+namespace fsccl::forecast {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+// Returns a unit of one parameter.
+Json unit_of(const char* name, const char* param, const Json& shape) {
+  return {{"name", name}, {"params", Json::array({Json::array({param, shape})})}};
+}
+
+// Returns the bytes of a token that a layer keeps in 16 bits. In it, q and up have an input of the
+// width 1024, o the result of attention, and down an input of the width 4096. A matrix that is
+// named in `adapters` has an adapter of rank 8 behind it.
+double kept_values(bool frozen, const std::vector<std::string>& adapters) {
+  Json params = Json::array();
+  for (const auto& [name, out, in] :
+       {std::tuple("q_proj", 1024, 1024), std::tuple("o_proj", 1024, 1024),
+        std::tuple("up_proj", 4096, 1024), std::tuple("down_proj", 1024, 4096)}) {
+    params.push_back(Json::array({std::string(name) + ".weight", {out, in}}));
+    if (frozen) params.back().push_back("frozen");
+    if (std::find(adapters.begin(), adapters.end(), name) == adapters.end()) continue;
+    params.push_back(Json::array({std::string(name) + ".lora_a", {8, in}}));
+    params.push_back(Json::array({std::string(name) + ".lora_b", {out, 8}}));
+  }
+  const Json head = unit_of("root", "head.weight", {64, 64});
+  const Json layer = {{"name", "layers.0"}, {"params", params}};
+  const Json model = {{"name", "m"}, {"units", Json::array({head, layer})}};
+  constexpr double kNormAndResidual = 2 * 1024;
+  return model_of(model.dump().c_str()).units[1].activation_bytes / 2 - kNormAndResidual;
+}
+
+TEST(Estimate, AFrozenMatrixKeepsNoInput) {
+  constexpr double kOutputs = 1024 + 1024 + 4096 + 1024;
+  EXPECT_EQ(kept_values(false, {}), kOutputs + 1024 + 4096);
+  EXPECT_EQ(kept_values(true, {}), kOutputs + 1024);  // the result of attention
+}
+
+TEST(Estimate, AnAdapterSharesTheInputOfItsFrozenMatrix) {
+  const double frozen = kept_values(true, {});
+  EXPECT_EQ(kept_values(true, {"q_proj"}), frozen + 8);  // as wide as the result of attention
+  EXPECT_EQ(kept_values(true, {"q_proj", "o_proj", "up_proj"}), frozen + 3 * 8);
+  EXPECT_EQ(kept_values(true, {"down_proj"}), frozen + 8 + 4096);
+  // Two trained matrices beside no frozen one of their product are no adapter.
+  EXPECT_GT(kept_values(false, {"q_proj"}), kept_values(false, {}) + 1024);
+}
+
+TEST(Estimate, ConvolutionsAreNamed) {
+  const Json machine = Json::parse(kGpus);
+  const auto said = [&](const Json& layer) {
+    const Json model = {{"name", "m"},
+                        {"units", Json::array({unit_of("root", "head.weight", {64, 64}), layer})}};
+    const Result<std::string> text =
+        forecast_json(Json{{"model", model}, {"machine", machine}, {"ranks", 8}}.dump());
+    if (!text.ok()) return text.status().text();
+    return Json::parse(text.value())["not_known"].dump();
+  };
+  Json layer = unit_of("layers.0", "conv1.weight", {64, 3, 7, 7});
+  EXPECT_THAT(said(layer), HasSubstr("operations and activations of conv1.weight of layers.0"));
+  layer["forward_flops"] = 1e6;
+  EXPECT_THAT(said(layer), ::testing::Not(HasSubstr("conv1")));
+  const Json narrow = unit_of("layers.0", "conv1d.weight", {64, 1, 4});
+  EXPECT_THAT(said(narrow), HasSubstr("conv1d.weight of layers.0"));
+  const Result<Model> alone = read_model(
+      value_of(R"({"name": "m", "units": [{"name": "a", "params": [["conv", [8, 3, 3, 3]]]}]})"),
+      0);
+  ASSERT_FALSE(alone.ok());
+  EXPECT_THAT(alone.status().text(), HasSubstr("give \"forward_flops\" and \"activation_bytes\""));
+}
+
+}  // namespace
+}  // namespace fsccl::forecast
