@@ -11,8 +11,8 @@
 
 namespace fsccl {
 
-// Returns FSCCL_ERR_SYSTEM if the file cannot be read, and FSCCL_ERR_INVALID_ARGUMENT if it is
-// larger than `most_bytes`.
+// Returns FSCCL_ERR_SYSTEM if the file cannot be read, and FSCCL_ERR_INVALID_ARGUMENT if it is a
+// device or larger than `most_bytes`.
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes);
 
 class JsonReader {

@@ -237,7 +237,7 @@ with tempfile.TemporaryDirectory() as folder:
         (written('twice.json', '{"ranks": 8, "ranks": 16}'), 'the key "ranks" more than once'),
         (written('utf8.json', b'{"name": "\xff"}'), 'line 1, column'),
         (pathlib.Path(folder), 'directory'),
-        ('/dev/zero', 'more than'),
+        ('/dev/zero', 'is a device: give a file'),
     ]
     for arguments, status, words in (
         (('llama-4-9b',), 1, ['no model is named', 'llama-3-8b']),
