@@ -21,7 +21,7 @@
 #include "info_forecast.h"
 #include "info_layout.h"
 #include "info_topology.h"
-#include "take_text.h"
+#include "kept_text.h"
 
 namespace {
 
@@ -195,7 +195,7 @@ std::pair<std::string, std::string> preferred_network() {
   config.hosts = 2;
   config.ranks_per_host = 1;
   std::string text;
-  require(fsccl_explain_for(&config, "barrier", 0, take_text, &text));
+  require(fsccl_explain_for(&config, "barrier", 0, keep_text, &text));
   const OrderedJson answer = OrderedJson::parse(text);
   return {answer["transport"].get<std::string>(), answer["transport_why"].get<std::string>()};
 }

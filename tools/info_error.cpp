@@ -4,10 +4,14 @@
 
 #include <cstdio>
 
-bool failed(fsccl_status_t status, const std::string& concerning) {
-  if (status == FSCCL_OK) return false;
+std::string last_error() {
   fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
   fsccl_last_error(&info);
-  fmt::print(stderr, "fsccl-info: {}{}\n", concerning, info.text);
+  return info.text;
+}
+
+bool failed(fsccl_status_t status, const std::string& concerning) {
+  if (status == FSCCL_OK) return false;
+  fmt::print(stderr, "fsccl-info: {}{}\n", concerning, last_error());
   return true;
 }

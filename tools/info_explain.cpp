@@ -11,8 +11,9 @@
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
+#include "kept_text.h"
 #include "numbers.h"
-#include "take_text.h"
+#include "whole_number.h"
 
 namespace {
 
@@ -93,14 +94,14 @@ ExplainCommand::ExplainCommand(CLI::App& app)
       ->required()
       ->type_name("BYTES");
   CLI::Option* ranks = command_->add_option("--ranks", ranks_, "on one host")
-                           ->check(CLI::Range(1, 65536))
+                           ->transform(whole_from_to(1, 65536))
                            ->capture_default_str();
   CLI::Option* hosts = command_->add_option("--hosts", hosts_, "with the same number of ranks each")
-                           ->check(CLI::Range(1, 65536))
+                           ->transform(whole_from_to(1, 65536))
                            ->capture_default_str()
                            ->excludes(ranks);
   command_->add_option("--ranks-per-host", per_host_, "of --hosts")
-      ->check(CLI::Range(1, 65536))
+      ->transform(whole_from_to(1, 65536))
       ->needs(hosts)
       ->default_str("1");
   command_
@@ -126,7 +127,7 @@ int ExplainCommand::run() const {
   config.topology = topology_.empty() ? nullptr : topology_.c_str();
   config.tuning = tuning_.empty() ? nullptr : tuning_.c_str();
   std::string text;
-  if (failed(fsccl_explain_for(&config, operation_.c_str(), *bytes, take_text, &text))) return 1;
+  if (failed(fsccl_explain_for(&config, operation_.c_str(), *bytes, keep_text, &text))) return 1;
   if (json_) {
     fmt::print("{}\n", text);
   } else {

@@ -19,11 +19,13 @@
 #include "fsccl/insight.h"
 #include "html.h"
 #include "info_error.h"
+#include "kept_text.h"
 #include "model.h"
 #include "numbers.h"
+#include "option_names.h"
 #include "own_input.h"
-#include "take_text.h"
 #include "this_machine.h"
+#include "whole_number.h"
 
 namespace {
 
@@ -109,7 +111,8 @@ ForecastCommand::ForecastCommand(CLI::App& app)
       "Slots are those of the pool's planner, times those of the plans' cost model and of two "
       "streams; docs/forecast.md has the residuals against what was\nmeasured. The interval of an "
       "uncalibrated forecast is wide: --measured calibrates it. Exit status: 0 (also where it does "
-      "not fit), 1, 2 for bad options.");
+      "not fit); 2 if an option has a wrong value; 1 if a file cannot be used, or the setup has no "
+      "forecast on the machine.");
 }
 
 namespace {
@@ -180,13 +183,13 @@ void ForecastCommand::add_model_options() {
   command_
       ->add_option("--experts-per-token", experts_,
                    "experts of a layer that a token uses, in a mixture of experts")
-      ->check(CLI::Range(0, 1000000));
+      ->transform(whole_from_to(0, 1000000));
 }
 
 void ForecastCommand::add_step_options() {
   const auto number = [&](const char* name, int& value, int least, int most, const char* text) {
     command_->add_option(name, value, text)
-        ->check(CLI::Range(least, most))
+        ->transform(whole_from_to(least, most))
         ->type_name("N")
         ->capture_default_str();
   };
@@ -260,18 +263,22 @@ fsccl_dtype_t type_of(const std::string& name) {
 
 }  // namespace
 
-std::optional<Json> ForecastCommand::machine() const {
+// Returns the path of the machine's file, or "here". Returns nothing, after a line on the standard
+// error, if --machine is wrong.
+std::optional<std::string> ForecastCommand::machine_file() const {
+  if (machine_ != "here") return find_named(machine_, "machine", machine_folders());
+  constexpr int kMostHere = 4096;  // as fsccl_forecast() takes it for a host
+  if (ranks_ <= kMostHere) return machine_;
+  fmt::print(stderr,
+             "fsccl-info: --machine here: all {} ranks would be on this host, which may have {}: "
+             "give fewer, or another machine\n",
+             ranks_, kMostHere);
+  return std::nullopt;
+}
+
+std::optional<Json> ForecastCommand::machine(const std::string& file) const {
   std::optional<Json> machine;
   if (machine_ == "here") {
-    constexpr int kMostHere = 4096;  // as fsccl_forecast() takes it for a host
-    if (ranks_ > kMostHere) {
-      fmt::print(
-          stderr,
-          "fsccl-info: --machine here: all {} ranks would be on this host, which may have {}: "
-          "give fewer, or another machine\n",
-          ranks_, kMostHere);
-      return std::nullopt;
-    }
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
     // All ranks are on this machine, even if they are more than its cores.
     if (const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -280,8 +287,8 @@ std::optional<Json> ForecastCommand::machine() const {
       uint64_t& memory = (*machine)["memory_bytes"].get_ref<uint64_t&>();
       memory = memory / static_cast<uint64_t>(ranks_) * static_cast<uint64_t>(cores);
     }
-  } else if (const auto file = find_named(machine_, "machine", machine_folders())) {
-    machine = read_json(*file);
+  } else {
+    machine = read_json(file);
   }
   if (!machine) return machine;
   if (!topology_.empty()) {
@@ -305,13 +312,14 @@ bool ForecastCommand::add_sizes(Json* given) const {
   if (sharding_ == "host") {
     (*given)["shard_over"] = sharding_;
   } else if (sharding_ != "full") {
-    int degree = 0;
-    if (!CLI::detail::lexical_cast(sharding_, degree) || degree < 1 || degree > 1 << 20) {
-      fmt::print(stderr, "fsccl-info: --sharding {}: give full, host or a number of ranks\n",
-                 sharding_);
+    const std::optional<int> degree = whole_number(sharding_, 1, 1 << 20);
+    if (!degree) {
+      fmt::print(stderr,
+                 "fsccl-info: --sharding {}: give full, host or a number of ranks from 1 to {}\n",
+                 sharding_, 1 << 20);
       return false;
     }
-    (*given)["shard_over"] = degree;
+    (*given)["shard_over"] = *degree;
   }
   for (const auto& [text, option, key] :
        {std::tuple(keep_, "--keep", "keep_bytes"),
@@ -347,8 +355,9 @@ Json ForecastCommand::configuration(Json model, Json machine) const {
 
 int ForecastCommand::run() const {
   const auto model_file = find_named(model_, "model", fsccl::perf::model_folders());
-  if (!model_file) return 1;
-  const std::optional<Json> model = read_json(*model_file), on = machine();
+  const auto on_file = machine_file();
+  if (!model_file || !on_file) return 2;
+  const std::optional<Json> model = read_json(*model_file), on = machine(*on_file);
   if (!model || !on) return 1;
   Json given = configuration(*model, *on);
   if (!add_sizes(&given)) return 2;
@@ -371,8 +380,9 @@ int ForecastCommand::run() const {
   if (!report_.empty()) page.emplace(report_);
   if (page && !page->open()) return 2;
   std::string text;
-  if (failed(fsccl_forecast(configuration.c_str(), take_text, &text))) {
-    fmt::print(stderr, "fsccl-info: the model is {}; the machine is {}{}\n", *model_file, machine_,
+  if (fsccl_forecast(configuration.c_str(), keep_text, &text) != FSCCL_OK) {
+    fmt::print(stderr, "fsccl-info: {}\nfsccl-info: the model is {}; the machine is {}{}\n",
+               with_option_names(last_error()), *model_file, machine_,
                config_.empty() ? "" : "; the configuration also has the keys of " + config_);
     return 1;
   }

@@ -17,7 +17,8 @@ class ForecastCommand {
   void add_model_options();
   void add_step_options();
   void add_output_options();
-  std::optional<nlohmann::json> machine() const;
+  std::optional<std::string> machine_file() const;
+  std::optional<nlohmann::json> machine(const std::string& file) const;
   bool add_sizes(nlohmann::json* given) const;
   nlohmann::json configuration(nlohmann::json model, nlohmann::json machine) const;
 

@@ -10,6 +10,7 @@
 #include "info_error.h"
 #include "own_input.h"
 #include "topology_picture.h"
+#include "whole_number.h"
 
 namespace {
 
@@ -39,7 +40,7 @@ TopologyCommand::TopologyCommand(CLI::App& app)
   command_
       ->add_option("--ranks", ranks_,
                    "ranks of each host, whose GPUs or cores the picture marks with their numbers")
-      ->check(CLI::Range(1, 1 << 16))
+      ->transform(whole_from_to(1, 1 << 16))
       ->needs(svg);
   CLI::Option* json = command_->add_flag("--json", json_, "as JSON, which --file takes");
   command_

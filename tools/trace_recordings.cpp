@@ -9,7 +9,7 @@
 
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
-#include "take_text.h"
+#include "kept_text.h"
 
 namespace fsccl::trace {
 namespace {
@@ -76,7 +76,7 @@ std::vector<Recording> read_recordings(const std::string& folder, int* other_job
       unreadable->push_back(file + " is not a regular file");
       continue;
     }
-    if (fsccl_trace_read(file.c_str(), take_text, &json) != FSCCL_OK) {
+    if (fsccl_trace_read(file.c_str(), keep_text, &json) != FSCCL_OK) {
       fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
       fsccl_last_error(&info);
       unreadable->push_back(info.text);

@@ -68,6 +68,8 @@ for words in (
     'sockets at once',
     'over network',
     '(estimated)',
+    'against now  fits',
+    'shards over     step s',
 ):
     expect(words in text, f'{words}: {text}')
 answer = forecast('llama-3-8b', '--ranks', '64', '--what-if', '--scaling', '--search')
@@ -134,6 +136,10 @@ expect(measured['interval']['computation'] == 0.1, measured['interval'])
 links = forecast('llama-3-8b', '--ranks', '64', '--measured-communication', '0.5')
 expect(abs(links['step']['communication_s'] - 0.5) < 1e-9, links['step'])
 expect(links['interval']['communication'] == 0.1, links['interval'])
+
+# Numbers are decimal.
+setup = forecast('llama-3-8b', '--ranks', '016', '--sharding', '08')['setup']
+expect((setup['ranks'], setup['shard_over']) == (16, 8), setup)
 
 # A topology can be the source of hosts and links.
 answer = forecast('llama-3-8b', '--ranks', '16', '--topology', samples / 'dgx_h100.json')
@@ -240,8 +246,8 @@ with tempfile.TemporaryDirectory() as folder:
         ('/dev/zero', 'is a device: give a file'),
     ]
     for arguments, status, words in (
-        (('llama-4-9b',), 1, ['no model is named', 'llama-3-8b']),
-        (('llama-3-8b', '--machine', 'cray-1'), 1, ['no machine is named', 'dgx-h100']),
+        (('llama-4-9b',), 2, ['no model is named', 'llama-3-8b']),
+        (('llama-3-8b', '--machine', 'cray-1'), 2, ['no machine is named', 'dgx-h100']),
         (('llama-3-8b', '--ranks', '60'), 1, ['give 56 or 64 ranks']),
         (('llama-3-8b', '--sharding', '3'), 1, ['must divide the ranks', 'give 2 or 4']),
         (('llama-3-8b', '--tflops', '0'), 2, ['--tflops', 'no number from 1e-06 to']),
@@ -262,7 +268,7 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--config', calibrations[1]), 1, ['configuration must be an object']),
         (('llama-3-8b', '--config', halves), 1, ['must be a whole number']),
         (('llama-3-8b', '--config', cut), 1, ['must be from 1e-06']),
-        (('llama-3-8b', '--machine', 'here', '--ranks', '5000'), 1, ['which may have 4096']),
+        (('llama-3-8b', '--machine', 'here', '--ranks', '5000'), 2, ['which may have 4096']),
         (('llama-3-8b', '--report', ''), 2, ['a file has no name']),
         (('llama-3-8b', '--report', '-'), 2, ['give the name of a file']),
         (('llama-3-8b', '--report', '--json'), 2, ['--json is an option']),
@@ -279,12 +285,19 @@ with tempfile.TemporaryDirectory() as folder:
             ['differ', '1 GB/s'],
         ),
         (('llama-3-8b', '--config', halves, '--report', halves), 2, ['would be replaced']),
-        (('llama-3-8b', '--ranks', '2000000'), 2, ['--ranks', 'not in range 1 to 1048576']),
+        (('llama-3-8b', '--ranks', '2000000'), 2, ['--ranks', 'no whole number from 1 to 1048576']),
         (('llama-3-8b', '--report', folder), 2, ['fsccl-info: --report', 'is a directory']),
         (('llama-3-8b', '--sharding', 'some'), 2, ['give full, host or a number of ranks']),
-        (('llama-3-8b', '--compute', 'int3'), 1, ['give "tflops" for this type']),
+        (('llama-3-8b', '--compute', 'int3'), 1, ['give --tflops (in a file "tflops")']),
         (('llama-3-8b', '--measured', '0.0001'), 1, ['faster than the machine says']),
-        (('gpt-oss-120b',), 1, ['give "experts_per_token"']),
+        (('gpt-oss-120b',), 1, ['give --experts-per-token (in a file']),
+        (('llama-3-8b', '--by-parameter', '--keep', '1G'), 1, ['--by-parameter (in a', '--keep (']),
+        (
+            ('llama-3-8b', '--ranks', '1K'),
+            2,
+            ['--ranks', '1K is no whole number from 1 to', 'digits'],
+        ),
+        (('llama-3-8b', '--sharding', '0x8'), 2, ['give full, host or a number of ranks']),
         (
             ('llama-3-8b', '--topology', samples / 'virtual_machine.xml'),
             1,
