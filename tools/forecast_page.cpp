@@ -141,6 +141,7 @@ std::string startup_table(const Json& answer) {
 }
 
 std::string step_table(const Json& answer) {
+  const bool measured = answer["machine"]["measured"].get<bool>();
   Table table{{"the step", "value"}, {}};
   for (const auto& [key, name] :
        {std::pair("step_s", "step, s"), std::pair("low_s", "step at least, s"),
@@ -149,8 +150,9 @@ std::string step_table(const Json& answer) {
         std::pair("exposed_s", "of it exposed, s"), std::pair("hidden_s", "of it hidden, s"),
         std::pair("optimizer_s", "optimizer, s"), std::pair("tokens_per_s", "tokens/s"),
         std::pair("tokens_per_s_per_rank", "tokens/s of a rank"),
-        std::pair("efficiency", "computation, part of the peak"),
-        std::pair("mfu", "MFU, part of the peak")})
+        std::pair("efficiency", measured ? "computation, part of the measured rate"
+                                         : "computation, part of the peak"),
+        std::pair("mfu", measured ? "part of the measured rate" : "MFU, part of the peak")})
     table.rows.push_back({name, text_of(answer["step"][key])});
   for (const auto& [link, bytes] : answer["step"]["bytes_per_rank"].items())
     table.rows.push_back(

@@ -111,8 +111,8 @@ ForecastCommand::ForecastCommand(CLI::App& app)
       "Slots are those of the pool's planner, times those of the plans' cost model and of two "
       "streams; docs/forecast.md has the residuals against what was\nmeasured. The interval of an "
       "uncalibrated forecast is wide: --measured calibrates it. Exit status: 0 (also where it does "
-      "not fit); 2 if an option has a wrong value; 1 if a file cannot be used, or the setup has no "
-      "forecast on the machine.");
+      "not fit); 2 if an option is malformed or the page cannot be written; 1 if a file cannot be "
+      "used, or there is no forecast of the model, the machine and the setup together.");
 }
 
 namespace {

@@ -26,7 +26,7 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kOptions{
 bool is_bare(const std::string& text, size_t at, const std::string& key) {
   const auto joins = [&](size_t i) {
     return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 ||
-                               text[i] == '_' || text[i] == '.' || text[i] == '"');
+                               std::string_view("_.\"/-").find(text[i]) != std::string_view::npos);
   };
   return key.find('_') != std::string::npos && (at == 0 || !joins(at - 1)) &&
          !joins(at + key.size());

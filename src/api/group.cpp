@@ -15,7 +15,8 @@ thread_local Group group;
 
 }  // namespace
 
-constinit thread_local int group_depth = 0;
+// g++ does not take the model over from the declaration.
+[[gnu::tls_model("local-dynamic")]] constinit thread_local int group_depth = 0;
 void add_to_group(fsccl_work_t work) noexcept { group.works.push_back(work); }
 void make_room_in_group() {
   group.works.emplace_back();

@@ -8,7 +8,8 @@
 namespace fsccl {
 
 // The groups that this thread has started and not ended.
-// A call finds this and Pins::mine by one look-up, because both belong to the library alone.
+// By the local-dynamic model a call finds this and Pins::mine with one look-up. The model is for
+// variables that only the library itself uses.
 [[gnu::visibility("hidden"), gnu::tls_model("local-dynamic")]]
 extern constinit thread_local int group_depth;
 inline bool grouped() { return group_depth > 0; }

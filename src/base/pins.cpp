@@ -17,7 +17,8 @@ thread_local bool ended = false;  // true after this thread's destructors have r
 
 }  // namespace
 
-constinit thread_local Pins::Record* Pins::mine = nullptr;
+// g++ does not take the model over from the declaration.
+[[gnu::tls_model("local-dynamic")]] constinit thread_local Pins::Record* Pins::mine = nullptr;
 constinit std::atomic<Pins::Record*> Pins::all_{nullptr};
 constinit std::atomic<bool> Pins::light_{false};
 

@@ -57,6 +57,7 @@ class Pins {
   struct End;
   static Record* begin() noexcept;
 
+  // By the local-dynamic model one look-up finds this and other variables of the library.
   [[gnu::visibility("hidden"), gnu::tls_model("local-dynamic")]]
   static constinit thread_local Record* mine;
   static std::atomic<Record*> all_;

@@ -44,7 +44,7 @@ void Runner::copy_by_slot(void* to, const void* from, uint64_t bytes, uint64_t i
       copy_bytes(to, from, bytes, write.stores);
   };
   if (!write.watched) [[likely]]
-    return copy_now();
+    return copy_now();  // The call comes last here, so this path saves no registers.
   copy_now();
   slot_stores_.wrote(write);
 }

@@ -238,20 +238,24 @@ void write_startup(int ranks, const Startup& start, JsonWriter& out) {
 }
 
 void write_network_unknown(const Machine& machine, JsonWriter& out) {
+  std::vector<std::string> assumed;
   if (machine.network_from == NetworkFrom::typical)
-    out.text(
-        fmt::format("the network between hosts: the machine has no \"between\", so a typical one "
-                    "is assumed, with {:.4g} GB/s a host and {:.4g} us",
-                    machine.between.gb_per_s, machine.between.ns / 1000));
+    assumed.push_back(fmt::format("a typical {:.4g} GB/s a host", machine.between.gb_per_s));
   if (machine.network_from == NetworkFrom::cards)
+    assumed.push_back(fmt::format("{:.4g} GB/s a host, as the cards of the one host of {} have",
+                                  machine.between.gb_per_s, machine.topology));
+  if (!machine.latency_given)
+    assumed.push_back(fmt::format("a typical latency of {:.4g} us", machine.between.ns / 1000));
+  if (!assumed.empty())
     out.text(
-        fmt::format("the network between hosts: the topology {} has one host, so its cards' "
-                    "{:.4g} GB/s and a typical latency of {:.4g} us are assumed",
-                    machine.topology, machine.between.gb_per_s, machine.between.ns / 1000));
+        fmt::format("the network between hosts: assumed are {}, because \"between\" of the "
+                    "machine does not say it",
+                    fmt::join(assumed, ", and ")));
 }
 
-// Writes which costs the figures leave out.
-void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWriter& out) {
+// Writes which costs the figures leave out. `more_hosts`: some of them are of several hosts.
+void write_unknown(const Forecaster& forecaster, const StepConfig& setup, bool more_hosts,
+                   JsonWriter& out) {
   out.begin_list();
   if (forecaster.model().estimated)
     out.text(
@@ -276,7 +280,7 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, JsonWr
   out.text(forecaster.machine().gpu
                ? "how much kernels that communicate slow down those that compute beside them"
                : "how much communication and computation take from each other's caches");
-  if (setup.ranks > forecaster.machine().ranks_per_host) {
+  if (more_hosts) {
     out.text("other traffic of the network, and how its switches are over-subscribed");
     write_network_unknown(forecaster.machine(), out);
   }
@@ -296,10 +300,13 @@ bool wanted(const JsonValue& json, const char* part) {
 
 }  // namespace
 
-void write_answer(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
+void write_answer(const JsonValue& given, const Forecaster& forecaster, const Forecast& forecast,
+                  JsonWriter& out) {
   const StepConfig& setup = forecast.setup;
   const Model& model = forecaster.model();
   const Machine& machine = forecaster.machine();
+  const bool more_hosts =
+      setup.ranks > machine.ranks_per_host || wanted(given, "scaling") || wanted(given, "what_if");
   const auto of_model = [&] {
     out.map({{"name", model.name},
              {"parameters", model.elements()},
@@ -335,7 +342,7 @@ void write_answer(const Forecaster& forecaster, const Forecast& forecast, JsonWr
                {"step", [&] { write_step(forecaster, forecast, out); }},
                {"interval", interval},
                {"units", [&] { write_units(forecaster, forecast, out); }},
-               {"not_known", [&] { write_unknown(forecaster, setup, out); }}});
+               {"not_known", [&] { write_unknown(forecaster, setup, more_hosts, out); }}});
 }
 
 Status write_extras(const JsonValue& given, Forecaster& forecaster, const Forecast& forecast,

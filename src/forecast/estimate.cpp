@@ -25,7 +25,8 @@ bool is_convolution(const ModelParam& param) {
   return dims > 3 || (dims == 3 && contains(param.name, {"conv"}));
 }
 bool is_experts(const ModelParam& param) {
-  return param.shape.dims.size() == 3 && !is_convolution(param);
+  return param.shape.dims.size() == 3 && param.shape.dims[0] > 1 && !is_convolution(param) &&
+         !is_table(param);
 }
 bool is_attention_output(const ModelParam& param) {
   return contains(param.name, {"o_proj", "out_proj", "attention.wo", "attn.c_proj"});
@@ -65,17 +66,20 @@ double flops_per_context(const ModelUnit& unit) {
 }
 
 // Returns true for the first matrix of an adapter, [rank, in], before its second one, [out, rank].
-// Both are trained, and are added to a frozen matrix [out, in] of the unit.
+// Both are trained, and are added to the last frozen matrix before them, [out, in]. The rank is at
+// most half of either side: two square matrices in a row are no adapter.
 bool is_adapter_input(const ModelUnit& unit, size_t i) {
   if (i + 1 >= unit.params.size()) return false;
   const ModelParam &first = unit.params[i], &second = unit.params[i + 1];
   if (!is_matrix(first) || !is_matrix(second) || first.frozen || second.frozen ||
       first.shape.dims[0] != second.shape.dims[1])
     return false;
-  const std::vector<int64_t> sum{second.shape.dims[0], first.shape.dims[1]};
-  return std::any_of(unit.params.begin(), unit.params.end(), [&](const ModelParam& other) {
-    return other.frozen && other.shape.dims == sum;
-  });
+  const int64_t rank = first.shape.dims[0], in = first.shape.dims[1], out = second.shape.dims[0];
+  if (2 * rank > std::min(in, out)) return false;
+  for (size_t k = i; k-- > 0;)
+    if (unit.params[k].frozen && is_matrix(unit.params[k]))
+      return unit.params[k].shape.dims == std::vector{out, in};
+  return false;
 }
 
 double activations_of(const ModelUnit& unit, int per_token) {
@@ -107,7 +111,7 @@ double activations_of(const ModelUnit& unit, int per_token) {
 double width_of(const ModelUnit& unit) {
   double width = 0;
   for (const ModelParam& param : unit.params)
-    if (param.shape.dims.size() >= 2 && unit.is_layer() && width == 0)
+    if (param.shape.dims.size() >= 2 && !is_convolution(param) && unit.is_layer() && width == 0)
       width = static_cast<double>(param.shape.dims.back());
   return width;
 }
@@ -134,7 +138,7 @@ Status estimate_missing(Model* model, int experts_per_token) {
     model->estimated |= unit.forward_flops < 0 || unit.activation_bytes < 0;
     const bool counted = unit.forward_flops >= 0 || unit.forward_flops_per_context >= 0;
     any_attention |= counted || flops_per_context(unit) > 0;
-    if (unit.forward_flops < 0)
+    if (unit.forward_flops < 0 || unit.activation_bytes < 0)
       for (const ModelParam& param : unit.params)
         if (is_convolution(param) && model->convolution.empty())
           model->convolution = fmt::format("{} of {}", param.name, unit.name);

@@ -42,10 +42,12 @@ Forecaster::Forecaster(Model model, Machine machine)
 std::string Forecaster::misfit(const StepConfig& setup) const {
   if (setup.ranks > machine_.ranks_per_host && machine_.network_from == NetworkFrom::nothing)
     return fmt::format(
-        "more than {} ranks need a network between hosts, but the topology {} has one host, and "
-        "says no gb_per_s of its network cards: give a topology of two or more hosts, or the "
-        "machine's \"between\"",
-        machine_.ranks_per_host, machine_.topology);
+        "more than {} ranks need a network between hosts, but {} no gb_per_s of network cards: "
+        "give a topology of two or more hosts, or \"between\" beside \"topology\" in the machine",
+        machine_.ranks_per_host,
+        machine_.topology == "here"
+            ? "this machine tells"
+            : fmt::format("the topology {} has one host, and says", machine_.topology));
   return misfit_of(setup, machine_.ranks_per_host);
 }
 

@@ -34,7 +34,6 @@ class MachineReader : JsonReader {
     machine_.between = typical(topo::LinkClass::network);
     machine_.network_from = NetworkFrom::typical;
     if (!topology_.empty()) FSCCL_TRY(from_topology());
-    if (json.contains("between")) machine_.network_from = NetworkFrom::given;
     if (!whole(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) ||
         !whole(json, "cores_per_host", kPlace, kMostPerHost, &cores_) || !links(json))
       return problem();
@@ -131,7 +130,12 @@ class MachineReader : JsonReader {
                  key, name);
   }
   bool links(const Json& json) {
-    return link(json, "within", &machine_.within) && link(json, "between", &machine_.between);
+    if (!link(json, "within", &machine_.within) || !link(json, "between", &machine_.between))
+      return false;
+    if (!json.contains("between")) return true;
+    if (json["between"].contains("gb_per_s")) machine_.network_from = NetworkFrom::given;
+    machine_.latency_given = json["between"].contains("ns");
+    return true;
   }
 
   bool measured(const Json& json) {
@@ -199,9 +203,7 @@ class MachineReader : JsonReader {
             machine_.name, topology_, topology.path(hosts.front()), first.places, first.gb_per_s,
             topology.path(host), one.places, one.gb_per_s);
     machine_.topology = topology_;
-    machine_.network_from = hosts.size() > 1     ? NetworkFrom::given
-                            : first.gb_per_s > 0 ? NetworkFrom::cards
-                                                 : NetworkFrom::nothing;
+    machine_.network_from = hosts.size() == 1 ? NetworkFrom::nothing : NetworkFrom::typical;
     per_host_ = static_cast<double>(places.size());
     if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);
@@ -219,9 +221,14 @@ class MachineReader : JsonReader {
                     "machine {}: {} has no way between its first two hosts: add their links",
                     machine_.name, topology_);
       machine_.between = way;
+      if (way.gb_per_s != topo::traits(way.link).gb_per_s)
+        machine_.network_from = NetworkFrom::given;
       machine_.between.vertices.clear();
     }
-    if (first.gb_per_s > 0) machine_.between.gb_per_s = first.gb_per_s;
+    if (first.gb_per_s > 0) {
+      machine_.between.gb_per_s = first.gb_per_s;
+      machine_.network_from = hosts.size() == 1 ? NetworkFrom::cards : NetworkFrom::given;
+    }
     if (machine_.within.gb_per_s <= 0)
       machine_.within.gb_per_s = topo::traits(machine_.within.link).gb_per_s;
     return success();

@@ -128,7 +128,7 @@ Result<std::string> forecast_json(const std::string& configuration) {
   Status extras;
   const std::string text = write_json([&](JsonWriter& out) {
     out.begin_map();
-    write_answer(forecaster, forecast, out);
+    write_answer(given, forecaster, forecast, out);
     extras = write_extras(given, forecaster, forecast, document.call_us, out);
     out.end_map();
   });

@@ -89,7 +89,7 @@ struct Record {
   uint16_t communicator = 0;
   Event event = Event::none;
   uint8_t op = 0, dtype = 0, kind = 0;
-  // low bits of the record's number, written last: they tell the record from the content before
+  // stamp_of() of the round of the ring, written last: it tells the record from the one before
   uint16_t stamp = 0;
 };
 // A record as the four words in the ring. The last word holds the stamp. It is kWriting while one

@@ -79,14 +79,29 @@ TEST(Answer, ATopologyOfOneHostSaysNothingOfANetwork) {
   };
   EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("give a topology of two or more hosts"));
   EXPECT_THAT(said({{"ranks", 1}}), ::testing::Not(HasSubstr("network")));
-  EXPECT_THAT(said({{"ranks", 2}, {"machine", {{"between", {{"gb_per_s", 50}}}}}}),
+  const auto with_between = [&](const Json& between) {
+    return said({{"ranks", 2}, {"machine", {{"between", between}}}});
+  };
+  EXPECT_THAT(with_between(Json::object()), HasSubstr("give a topology of two or more hosts"));
+  EXPECT_THAT(with_between({{"gb_per_s", 50}}), HasSubstr("assumed are a typical latency"));
+  EXPECT_THAT(with_between({{"gb_per_s", 50}, {"ns", 5000}}),
               ::testing::Not(HasSubstr("the network between hosts")));
   topology_of(2, 50);
-  EXPECT_THAT(said({{"ranks", 4}}), ::testing::Not(HasSubstr("the network between hosts")));
+  EXPECT_THAT(said({{"ranks", 4}}), HasSubstr("assumed are a typical latency"));
   topology_of(1, 50);
-  EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("its cards' 50 GB/s and a typical latency"));
-  const Json answer = answer_of({{"machine", {{"between", nullptr}}}});
-  EXPECT_THAT(texts_of(answer["not_known"]), HasSubstr("the machine has no \"between\""));
+  EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("50 GB/s a host, as the cards of the one host of"));
+}
+
+TEST(Answer, AnAssumedNetworkIsNamedWhereverItIsUsed) {
+  const Json alone = {{"machine", {{"between", nullptr}}}, {"ranks", 8}};
+  const auto said = [&](const char* part) {
+    Json changes = alone;
+    changes[part] = true;
+    return texts_of(answer_of(changes)["not_known"]);
+  };
+  EXPECT_THAT(said("search"), ::testing::Not(HasSubstr("the network between hosts")));
+  EXPECT_THAT(said("scaling"), HasSubstr("assumed are a typical 1.25 GB/s a host, and a typical"));
+  EXPECT_THAT(said("what_if"), HasSubstr("assumed are a typical 1.25 GB/s a host, and a typical"));
 }
 
 TEST(Answer, AMeasuredMachineIsCalledSo) {

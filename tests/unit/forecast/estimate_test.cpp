@@ -51,6 +51,36 @@ TEST(Estimate, AnAdapterSharesTheInputOfItsFrozenMatrix) {
   EXPECT_GT(kept_values(false, {"q_proj"}), kept_values(false, {}) + 1024);
 }
 
+TEST(Estimate, SquareMatricesBesideAFrozenOneAreNoAdapter) {
+  const auto kept = [](bool frozen) {
+    Json params = Json::array();
+    for (const char* name : {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"})
+      params.push_back(Json::array({name, {64, 64}}));
+    if (frozen) params[0].push_back("frozen");
+    const Json model = {{"name", "m"},
+                        {"units", Json::array({unit_of("root", "head.weight", {64, 64}),
+                                               {{"name", "layers.0"}, {"params", params}}})}};
+    return model_of(model.dump().c_str()).units[1].activation_bytes;
+  };
+  EXPECT_EQ(kept(true), kept(false));  // k and v need the input of q
+}
+
+TEST(Estimate, AModelIsAsWideAsItsFirstMatrix) {
+  const Json layer = {{"name", "layers.0"},
+                      {"params", Json::array({Json::array({"conv1d.weight", {2304, 1, 4}}),
+                                              Json::array({"in_proj.weight", {4096, 1024}})})}};
+  const Json model = {{"name", "m"},
+                      {"units", Json::array({unit_of("root", "head.weight", {64, 64}), layer})}};
+  EXPECT_EQ(model_of(model.dump().c_str()).units[1].checkpoint_bytes, 2 * 1024);
+}
+
+TEST(Estimate, TablesOfThreeDimensionsAreNoExperts) {
+  const Json model = {{"name", "m"},
+                      {"units", Json::array({unit_of("root", "pos_embed", {1, 197, 768}),
+                                             unit_of("layers.0", "fc.weight", {64, 64})})}};
+  EXPECT_EQ(model_of(model.dump().c_str()).units.size(), 2u);
+}
+
 TEST(Estimate, ConvolutionsAreNamed) {
   const Json machine = Json::parse(kGpus);
   const auto said = [&](const Json& layer) {
@@ -64,6 +94,8 @@ TEST(Estimate, ConvolutionsAreNamed) {
   Json layer = unit_of("layers.0", "conv1.weight", {64, 3, 7, 7});
   EXPECT_THAT(said(layer), HasSubstr("operations and activations of conv1.weight of layers.0"));
   layer["forward_flops"] = 1e6;
+  EXPECT_THAT(said(layer), HasSubstr("conv1"));
+  layer["activation_bytes"] = 1e6;
   EXPECT_THAT(said(layer), ::testing::Not(HasSubstr("conv1")));
   const Json narrow = unit_of("layers.0", "conv1d.weight", {64, 1, 4});
   EXPECT_THAT(said(narrow), HasSubstr("conv1d.weight of layers.0"));
