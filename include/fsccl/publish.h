@@ -168,14 +168,16 @@ typedef struct fsccl_subscribe_config {
  * Subscribes to a publication and begins to receive it, in a thread of the library. Needs no
  * communicator. Blocks until every rank that holds something of what is wanted is connected, at
  * most timeout_ms. Until then it tries again and again, so by address a publication is found that
- * begins later. A ticket is of a publication that has begun, so refusals soon end the call. The
- * error's text says what was answered at each address.
+ * begins later; a host name must be known when the call begins. A ticket is of a publication that
+ * has begun, so refusals soon end the call. A rank that has max_subscribers is tried again, too.
+ * The error's text says what was answered at each address.
  * The memory at params[i].shard must live as long as the subscriber; the library writes there in
  * fsccl_subscriber_update() alone. Errors: FSCCL_ERR_AUTH (the other side does not know the key),
  * FSCCL_ERR_PEER_DEAD (nobody listens there), FSCCL_ERR_TIMEOUT, FSCCL_ERR_VERSION,
  * FSCCL_ERR_MISMATCH (a parameter is not published, or with another shape or type: the text names
  * it), FSCCL_ERR_NOT_AVAILABLE (memory of a GPU; blocks that are not stored in row-major order go
- * between ragged and another layout), FSCCL_ERR_LIMIT (the rank has max_subscribers).
+ * between ragged and another layout), FSCCL_ERR_LIMIT (the rank still has max_subscribers
+ * after timeout_ms).
  */
 FSCCL_API fsccl_status_t fsccl_subscribe(const fsccl_subscribe_config_t* config,
                                          fsccl_subscriber_t* subscriber);

@@ -164,16 +164,15 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
   };
   FSCCL_ASSIGN(const bool in_time, wait_unless(broken, begun, deadline, Naps(kCrowdedNs)));
   if (!in_time) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
-  if (error_number == 0) return fd;
   if (error_number == ECONNREFUSED && is_refused(address))
     return fail(FSCCL_ERR_LIMIT,
                 "the process that should listen at {} may open too few files for that: raise the "
                 "limit of its process (ulimit -n); "
                 "its own error has the numbers",
                 describe(address));
-  if (error_number != EINPROGRESS && error_number != EINTR)
+  if (error_number != 0 && error_number != EINPROGRESS && error_number != EINTR)
     return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
-  FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline, broken));
+  if (error_number != 0) FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline, broken));
   FSCCL_TRY(finish_connecting(fd.get(), address));
   return fd;
 }
@@ -192,6 +191,12 @@ Status finish_connecting(int fd, const SocketAddress& address) {
   int error_number = 0;
   socklen_t bytes = sizeof(error_number);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes);
+  // The system may have given the socket the very port, at which nobody listens, that it connects
+  // to. It is then connected to itself.
+  if (const SocketAddress own = local_address(fd), peer = peer_address(fd);
+      error_number == 0 && port_of(own) != 0 && port_of(own) == port_of(peer) &&
+      ip_of(own) == ip_of(peer))
+    error_number = ECONNREFUSED;
   return error_number == 0
              ? success()
              : fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));

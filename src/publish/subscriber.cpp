@@ -231,9 +231,13 @@ Status Subscriber::lost(Peer& peer, Status why) {
 
 Status Subscriber::reconnect(Peer& peer) {
   if (now_ns() < peer.retry_ns) return success();
-  FSCCL_ASSIGN(Reach search, reach(peer.rank));
-  Result<Reached> found = search.once(Deadline::in_ms(timeout_ms_));
+  if (!peer.search) {
+    FSCCL_ASSIGN(Reach search, reach(peer.rank));
+    peer.search.emplace(std::move(search));
+  }
+  Result<Reached> found = peer.search->once(Deadline::in_ms(timeout_ms_));
   if (found.ok()) {
+    peer.search.reset();
     peer.link.connect(std::move(found.value().channel), now_ns());
     {
       const std::lock_guard lock(mutex_);
@@ -310,7 +314,7 @@ Status Subscriber::commit() {
   const uint64_t version = std::exchange(target_, 0);
   {
     std::unique_lock lock(mutex_);
-    wait_until([&] { return !copying_; }, Deadline::never(), kNothingBreaks,
+    wait_until([&] { return copying_ == 0; }, Deadline::never(), kNothingBreaks,
                UntilNotified{lock, changed_});
     complete_.version = 0;  // no torn version is seen, even if memory is short in the middle
   }
@@ -362,12 +366,12 @@ Result<fsccl_publication_t> Subscriber::update(Deadline deadline) {
   if (end == WaitEnd::broken) return fatal_.clone();
   if (end == WaitEnd::late) return fsccl_publication_t FSCCL_PUBLICATION_INIT;
   const fsccl_publication_t copied = complete_;
-  copying_ = true;
+  copying_++;
   lock.unlock();
   double cpu_s = 0;
   copy_words(&cpu_s);
   lock.lock();
-  copying_ = false;
+  copying_--;
   delivered_ = copied.version;
   counts_.apply_cpu_s += cpu_s;
   changed_.notify_all();

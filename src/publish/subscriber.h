@@ -57,7 +57,8 @@ class Subscriber {
     Wanted::OfRank wanted;
     Link link{wanted.range};
     int64_t retry_ns = 0;
-    int refusals = 0;  // rounds in which nobody answered since the link was lost
+    std::optional<Reach> search;  // the attempts since the link was lost
+    int refusals = 0;             // those of them whose code was FSCCL_ERR_LINK
   };
 
   Subscriber() = default;
@@ -103,8 +104,8 @@ class Subscriber {
   Condition changed_;
   fsccl_publication_t complete_ = FSCCL_PUBLICATION_INIT;
   uint64_t delivered_ = 0;
-  bool copying_ = false;  // update() reads the words of complete_.version
-  Status fatal_;          // why the thread has ended
+  int copying_ = 0;  // update() reads the words of complete_.version
+  Status fatal_;     // why the thread has ended
   fsccl_subscribe_report_t counts_ = FSCCL_SUBSCRIBE_REPORT_INIT;
 };
 

@@ -75,6 +75,19 @@ TEST(Socket, WhatIsThisHost) {
   ASSERT_TRUE(only_link().ok());
 }
 
+// The system may give a socket the very port that it connects to.
+TEST(Socket, AConnectionToItselfIsARefusal) {
+  const IpAddress loopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  const SocketAddress any = tcp_address(loopback, 0);
+  const Fd fd(socket(any.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.bytes), 0);
+  const SocketAddress own = tcp_address(loopback, port_of(local_address(fd.get())));
+  ASSERT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&own.storage), own.bytes), 0);
+  const Status status = finish_connecting(fd.get(), own);
+  EXPECT_EQ(status.code(), FSCCL_ERR_LINK);
+  EXPECT_NE(status.text().find("Connection refused"), std::string::npos) << status.text();
+}
+
 TEST(Socket, TakenNamesAndMissingListeners) {
   const std::string name = unique_name("taken");
   {
