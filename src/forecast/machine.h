@@ -41,8 +41,8 @@ struct PassCosts {
 enum class Carrier : uint8_t { plans, nccl };
 
 // The source of the rate between hosts. With `cards` it is the rate of the cards of the topology's
-// one host, with `typical` that of a typical network. `nothing` means that the topology has one host
-// and says nothing of a network.
+// one host, with `typical` that of a typical network. `nothing` means that the topology has one
+// host and says nothing of a network.
 enum class NetworkFrom : uint8_t { given, cards, typical, nothing };
 
 // The least share of the flops that a machine may have.
@@ -63,7 +63,7 @@ struct Machine {
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
   NetworkFrom network_from = NetworkFrom::given;
-  bool latency_given = false;  // of the network; false: it is that of a typical one
+  bool latency_given = false;  // false: the network has the latency of a typical one
   Costs within_costs;          // costs of the plans
   PassCosts gather, reduce;    // the costs of a unit's gathers and reductions within a host
   // Measured processor time of a byte between hosts, for sending and receiving it together; 0: not

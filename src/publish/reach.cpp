@@ -23,9 +23,9 @@ Deadline within(int64_t ms, Deadline deadline) {
 
 }  // namespace
 
-// Several hosts may have one address, such as that of a bridge of containers. So an address at which
-// somebody else answers, or nobody, says nothing against a rank that is only slow or full at another
-// of its addresses.
+// Several hosts may have one address, such as that of a bridge of containers. So an address at
+// which somebody else answers, or nobody, says nothing against a rank that is only slow or full at
+// another of its addresses.
 Reach::Answer Reach::Place::kind() const {
   switch (answer.code()) {
     case FSCCL_OK:

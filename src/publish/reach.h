@@ -41,7 +41,7 @@ class Reach {
   Result<Reached> until(Deadline deadline, int most_refusals);
 
  private:
-  // What an address has answered, by how much it says about the rank that is looked for.
+  // An answer of an address. The later ones say more about the rank that is looked for.
   enum class Answer : uint8_t { none, silence, refusal, final, later };
   struct Place {
     SocketAddress address;

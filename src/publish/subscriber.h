@@ -58,7 +58,7 @@ class Subscriber {
     Link link{wanted.range};
     int64_t retry_ns = 0;
     std::optional<Reach> search;  // the attempts since the link was lost
-    int refusals = 0;             // those of them whose code was FSCCL_ERR_LINK
+    int refusals = 0;             // attempts whose error was FSCCL_ERR_LINK
   };
 
   Subscriber() = default;
