@@ -218,12 +218,15 @@ double number_at(const Json& part, const char* key) { return part[key].get<doubl
 
 std::string machine_text(const Json& answer) {
   const Json& machine = answer["machine"];
-  const std::string topology = machine["topology"].get<std::string>();
+  const std::string topology = machine["topology"].get<std::string>(),
+                    within = machine["within"].get<std::string>();
+  const bool measured = machine["measured"].get<bool>();
   std::string text = fmt::format(
-      "a rank computes {:.4g} TFLOP/s ({}); {:.4g} GB/s one way by {} within a host",
-      number_at(machine, "tflops"),
-      machine["measured"].get<bool>() ? machine["source"].get<std::string>() : "at its peak",
-      number_at(machine, "within_gb_per_s"), machine["within"].get<std::string>());
+      "a rank computes {:.4g} TFLOP/s ({}); {} within a host", number_at(machine, "tflops"),
+      measured ? machine["source"].get<std::string>() : "at its peak",
+      measured ? fmt::format("by {}, with the measured costs of the plans", within)
+               : fmt::format("{:.4g} GB/s one way by {}", number_at(machine, "within_gb_per_s"),
+                             within));
   if (machine["hosts"].get<int>() > 1)
     text += fmt::format(", {:.4g} GB/s one way of a host's network",
                         number_at(machine, "between_gb_per_s"));

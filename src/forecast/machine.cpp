@@ -100,7 +100,7 @@ class MachineReader : JsonReader {
     machine_.gpu = device == "gpu";
     machine_.carrier = carrier == "nccl" ? Carrier::nccl : Carrier::plans;
     if (machine_.carrier == Carrier::nccl && !machine_.gpu)
-      return wrong("NCCL carries bytes of GPUs: give device gpu");
+      return wrong("NCCL carries bytes of GPUs: give a machine with GPUs (\"device\": \"gpu\")");
     machine_.memory_bytes = static_cast<uint64_t>(memory);
     machine_.context_bytes = static_cast<uint64_t>(context);
     if (json.contains("tflops")) {
