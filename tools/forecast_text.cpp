@@ -186,12 +186,16 @@ std::string scaling_text(const Json& answer) {
   return text + "\n";
 }
 
+std::string lines_of(const Json& texts) {
+  std::string lines;
+  for (const Json& one : texts) lines += fmt::format("  {}\n", one.get<std::string>());
+  return lines;
+}
+
 // Names what was asked for and has no forecast.
 std::string left_out_text(const Json& answer) {
   if (!answer.contains("left_out")) return {};
-  std::string text = "left out:\n";
-  for (const Json& one : answer["left_out"]) text += fmt::format("  {}\n", one.get<std::string>());
-  return text + "\n";
+  return "left out:\n" + lines_of(answer["left_out"]) + "\n";
 }
 
 std::string startup_text(const Json& answer) {
@@ -235,9 +239,7 @@ std::string machine_text(const Json& answer) {
 }
 
 std::string forecast_text(const Json& answer) {
-  std::string text = head(answer) + memory_text(answer) + step_text(answer) + units_text(answer) +
-                     search_text(answer) + what_if_text(answer) + scaling_text(answer) +
-                     left_out_text(answer) + startup_text(answer) + "not known:\n";
-  for (const Json& one : answer["not_known"]) text += fmt::format("  {}\n", one.get<std::string>());
-  return text;
+  return head(answer) + memory_text(answer) + step_text(answer) + units_text(answer) +
+         search_text(answer) + what_if_text(answer) + scaling_text(answer) + left_out_text(answer) +
+         startup_text(answer) + "not known:\n" + lines_of(answer["not_known"]);
 }

@@ -1,5 +1,6 @@
 """The sources of other commits beside this tree, for the scripts that compare the two."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -29,6 +30,13 @@ def source_of(commit, folder):
         )
         subprocess.run(['tar', '-x', '-C', source], input=archive.stdout, check=True)
     return source, folder / name
+
+
+def environment_of(folder):
+    """Returns the environment of the programs of a build: without settings of the library, and with
+    a cache of its own, because what one tree measures of this machine is not for the other."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith('FSCCL_')}
+    return {**own, 'XDG_CACHE_HOME': str(folder / 'cache')}
 
 
 def build_program(commit, folder, program):

@@ -4,6 +4,17 @@
 #include "wire/frame.h"
 
 namespace fsccl::publish {
+namespace {
+
+// Reads a message of two versions, the first of which is the older one.
+Status decode_two(ByteView payload, const char* message, uint64_t* older, uint64_t* newer) {
+  ByteReader reader(payload);
+  *older = reader.get<uint64_t>();
+  *newer = reader.get<uint64_t>();
+  return reader.finished() && *older < *newer ? success() : bad_payload(message);
+}
+
+}  // namespace
 
 Bytes encode(const Want& want) { return ByteWriter().put(want.base).put(want.version).take(); }
 
@@ -22,11 +33,8 @@ Bytes encode(const VersionHead& head) {
 Bytes encode_version(uint64_t version) { return ByteWriter().put(version).take(); }
 
 Result<Want> decode_want(ByteView payload) {
-  ByteReader reader(payload);
   Want want;
-  want.base = reader.get<uint64_t>();
-  want.version = reader.get<uint64_t>();
-  if (!reader.finished() || want.base >= want.version) return bad_payload("Want");
+  FSCCL_TRY(decode_two(payload, "Want", &want.base, &want.version));
   return want;
 }
 
@@ -46,11 +54,8 @@ Result<VersionHead> decode_version_head(ByteView payload, uint64_t words) {
 }
 
 Result<Gone> decode_gone(ByteView payload) {
-  ByteReader reader(payload);
   Gone gone;
-  gone.version = reader.get<uint64_t>();
-  gone.newest = reader.get<uint64_t>();
-  if (!reader.finished() || gone.version >= gone.newest) return bad_payload("Gone");
+  FSCCL_TRY(decode_two(payload, "Gone", &gone.version, &gone.newest));
   return gone;
 }
 
