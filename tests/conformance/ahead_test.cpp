@@ -158,6 +158,7 @@ TEST_P(Ahead, SumsEndWithTheCommunicator) {
         Hold hold(&config);
         fsccl_work_t work = nullptr;
         reduced.reduce(&config, &work);
+        self.meet();
         ASSERT_OK(fsccl_comm_abort(self.comm));
         hold.let_go();
         EXPECT_EQ(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED);

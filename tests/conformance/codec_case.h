@@ -114,7 +114,7 @@ class CodecUnit {
     std::vector<std::vector<uint16_t>> all(size_);
     EXPECT_OK(fsccl_unit_unshard(unit_, mode, nullptr, nullptr));
     for (size_t i = 0; i < size_; i++) {
-      fsccl_view_t view;
+      fsccl_view_t view{};
       EXPECT_OK(fsccl_unit_param(unit_, i, &view));
       const auto* const words = static_cast<const uint16_t*>(view.data);
       all[i].assign(words, words + view.count * fsccl_dtype_size(view.dtype) / sizeof *words);
@@ -127,8 +127,8 @@ class CodecUnit {
   void set_grads(const Value& value) {
     for (size_t i = 0; i + 1 < size_; i++) {
       if (i == 1) continue;
-      fsccl_view_t view;
-      EXPECT_OK(fsccl_unit_grad(unit_, i, nullptr, &view));
+      fsccl_view_t view{};
+      ASSERT_OK(fsccl_unit_grad(unit_, i, nullptr, &view));
       for (uint64_t k = 0; k < view.count; k++) {
         const float one = value(i << 32 | k);
         if (view.dtype == FSCCL_FLOAT32)

@@ -153,6 +153,7 @@ void expect_named(const Lies& lies, const char* what, uint32_t audit_every = 0) 
     ASSERT_EQ(unit.status, FSCCL_OK);
     unit.update([](float, uint64_t element) { return initial(element); });
     const std::vector<std::vector<float>> before = shards_of(unit.get());
+    self.meet();
     EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                  FSCCL_ERR_PROTOCOL, "custom codec 'liar' (version 7)", "rank 1 has", what);
     EXPECT_TRUE(shards_of(unit.get()) == before);
@@ -204,6 +205,7 @@ void expect_named_in_sums(const Lies& lies, const char* what) {
     CodecUnit unit(sums_by(liar), self, pool.get(), FSCCL_CODEC_NONE);
     ASSERT_EQ(unit.status, FSCCL_OK);
     unit.set_grads([&](uint64_t element) { return gradient(element, self.rank, 0); });
+    self.meet();
     EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr), FSCCL_ERR_PROTOCOL,
                  "custom codec 'liar' (version 7)", "rank 1 has", what);
   });
@@ -229,6 +231,7 @@ TEST(CustomCodec, SumsDecodedBeyondItsSizeFailTheCommunicator) {
     CodecUnit unit(sums_by(liar, 1u << 30), self, pool.get(), FSCCL_CODEC_NONE);
     ASSERT_EQ(unit.status, FSCCL_OK);
     unit.set_grads([&](uint64_t element) { return gradient(element, self.rank, 0); });
+    self.meet();
     fsccl_status_t status = fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr);
     if (self.rank != 1 && status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
     EXPECT_ERROR(status, FSCCL_ERR_PROTOCOL, "custom codec 'liar' (version 7)", "rank 1 has",

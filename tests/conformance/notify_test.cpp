@@ -254,6 +254,7 @@ TEST(Notifications, AbortTellsAll) {
   run_ranks(2,
             [](Rank& self) {
               ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+              self.meet();
               if (self.rank == 1) {  // never enters the second one; learns of the end here
                 fsccl_status_t state = FSCCL_OK;
                 while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));

@@ -1,5 +1,7 @@
 #include "support.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <ctime>
 #include <thread>
@@ -37,7 +39,31 @@ void expect_error(fsccl_status_t status, fsccl_status_t code,
   for (const char* word : words) EXPECT_THAT(info.text, ::testing::HasSubstr(word));
 }
 
+namespace {
+
+// A barrier in memory that the processes which this one forks share with it.
+class SharedBarrier {
+ public:
+  explicit SharedBarrier(int ranks) {
+    pthread_barrierattr_t attributes;
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    EXPECT_EQ(pthread_barrier_init(get(), &attributes, static_cast<unsigned>(ranks)), 0);
+    pthread_barrierattr_destroy(&attributes);
+  }
+  ~SharedBarrier() { munmap(memory_, sizeof(pthread_barrier_t)); }
+  SharedBarrier(const SharedBarrier&) = delete;
+  pthread_barrier_t* get() const { return static_cast<pthread_barrier_t*>(memory_); }
+
+ private:
+  void* const memory_ = mmap(nullptr, sizeof(pthread_barrier_t), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+};
+
+}  // namespace
+
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options) {
+  const SharedBarrier meeting(ranks);
   const auto run = [&](const fsccl_unique_id_t* id, int rank) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
     config.unique_id = id;
@@ -45,7 +71,7 @@ void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOpt
     config.ranks = ranks;
     config.timeout_ms = options.timeout_ms;
     config.name = options.name;
-    Rank self{rank, ranks, nullptr};
+    Rank self{rank, ranks, nullptr, meeting.get()};
     ASSERT_OK(fsccl_comm_create(&config, &self.comm));
     body(self);
     if (!self.comm) return;

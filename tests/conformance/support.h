@@ -6,6 +6,7 @@
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,11 @@ struct Rank {
   int rank = 0;
   int ranks = 1;
   fsccl_comm_t comm = nullptr;  // run_ranks() destroys it, unless the body has set it to null
+  pthread_barrier_t* meeting = nullptr;
+
+  // Waits until all ranks have called it. A rank that makes the communicator fail calls it before,
+  // because a barrier of the communicator may fail in a rank that is still in it.
+  void meet() const { pthread_barrier_wait(meeting); }
 };
 
 struct RanksOptions {
