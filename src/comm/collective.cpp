@@ -1,5 +1,6 @@
 #include "comm/collective.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -21,6 +22,12 @@ bool mutual(OpCode op) {
 bool rooted(OpCode op) {
   return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather ||
          op == OpCode::scatter;
+}
+
+// Returns true if the enter signals of a plan have addresses.
+bool asks(const Plan& plan) {
+  return std::any_of(plan.buffers.begin(), plan.buffers.end(),
+                     [](const Buffer& buffer) { return buffer.address_in_signal; });
 }
 
 uint64_t hash_of(const std::vector<uint64_t>& values) {
@@ -104,12 +111,14 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   set_plans(&settings, kept->plan, kept->fallback);
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
+  settings.asks_rarely = settings.publishes && rooted(call.op) && !asks(kept->fallback);
   if (kept->bytes_read + kept->bytes_written >= options_.streaming_bytes)
     settings.stores = Stores::streaming;
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   kept->small = alike && small_enough(kept->plan);
-  kept->small_fallback = alike && settings.foresees && small_enough(kept->fallback);
+  kept->small_fallback =
+      alike && (settings.foresees || settings.asks_rarely) && small_enough(kept->fallback);
   settings.in_cache = kept->input_bytes + kept->output_bytes <= options_.cache_bytes;
   kept->fingerprint.op = call.op;
   kept->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
@@ -264,9 +273,11 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     small.published[i] = locate(small.buffers[buffer], kept.plan.buffers[buffer].bytes);
   }
   if ((kept.small || kept.small_fallback) && wait && !call.prepare && engine_.may_run_small()) {
-    const bool foreseen = kept.settings.foresees && engine_.foresees_unreachable();
+    const bool skips = kept.settings.asks_rarely && engine_.skips_asking(),
+               foreseen = skips || (kept.settings.foresees && engine_.foresees_unreachable());
     if (foreseen ? kept.small_fallback : kept.small) {
       if (foreseen) small.plan = &kept.fallback;
+      if (skips) small.asks = nullptr;
       Status status = engine_.run_small(small, state);
       engine_.tally().moved(kept.bytes_read, kept.bytes_written);
       return status;

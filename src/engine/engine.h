@@ -89,6 +89,7 @@ class Engine {
   void set_site(uint64_t key);
   // Returns true if such a call begins with the plan that touches no peer's buffers.
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
+  bool skips_asking() const { return runner_.skips_asking(); }
 
   // The number by which the program knows the engine's communicator, for whoever made the engine.
   // It is given before the program has the communicator.

@@ -7,6 +7,10 @@
 // All ranks foresee the same. They count the calls of a communicator in their order, and only those
 // in which every rank learns of every other rank's buffers before the call ends, so that all ranks
 // find the same.
+//
+// Calls with a root are counted apart. Their plan through slots does not tell a rank of all other
+// ranks' buffers, so it would never be found that buffers can be touched again. Such a call takes
+// that plan without asking a number of times, and then one asks again.
 #pragma once
 #include <cstdint>
 
@@ -21,6 +25,22 @@ class Foresight {
   // Programs that use both kinds of memory in turn are faster if they ask.
   static constexpr uint32_t kEnough = 4;
   uint32_t in_a_row_ = 0;
+};
+
+class RootedForesight {
+ public:
+  static constexpr uint32_t kUnasked = 15;
+
+  bool unreachable() const { return asked_.unreachable() && unasked_ < kUnasked; }
+  void found(bool unreachable) {
+    asked_.found(unreachable);
+    unasked_ = 0;
+  }
+  void did_not_ask() { unasked_++; }
+
+ private:
+  Foresight asked_;
+  uint32_t unasked_ = 0;  // calls since the last one that asked
 };
 
 }  // namespace fsccl

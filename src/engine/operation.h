@@ -90,6 +90,8 @@ struct OperationSettings {
   // The call may begin with the fallback plan (foresight.h). In both plans every rank waits for the
   // enter signals of all ranks.
   bool foresees = false;
+  // The call may begin with the fallback plan and ask for no addresses (RootedForesight).
+  bool asks_rarely = false;
 
   // Settings of reductions. By destination buffer, without the first: the address of this rank's
   // own contribution, which is not in the source buffer then.

@@ -48,7 +48,9 @@ void Runner::begin(Operation& op) {
   op.tick = ticks_.next_tick();
   op.fingerprint.history ^= ticks_.unheard_history();
   op.asks = op.publishes ? op.plan : nullptr;
-  if (op.foresees && foresight_.unreachable()) op.plan = op.fallback;
+  const bool skips = op.asks_rarely && skips_asking();
+  if (skips) op.asks = nullptr;
+  if (skips || (op.foresees && foresight_.unreachable())) op.plan = op.fallback;
 }
 
 void Runner::begin_again(Operation& op) {
@@ -67,8 +69,18 @@ Runner::Outcome Runner::run(Operation& op) {
     op.step = 0;
   }
   ticks_.set_next_tick(op.tick + static_cast<uint32_t>(op.plan->ticks));
-  if (op.foresees) foresight_.found(op.unreachable);
+  learn_from(op, op);
   return Outcome::done;
+}
+
+void Runner::learn_from(const Cursor& ended, const OperationSettings& how) {
+  if (how.foresees) foresight_.found(ended.unreachable);
+  if (!how.asks_rarely) return;
+  // A call that asked and found that it had to take its fallback plan no longer asks.
+  if (ended.asks || ended.unreachable)
+    rooted_foresight_.found(ended.unreachable);
+  else
+    rooted_foresight_.did_not_ask();
 }
 
 // Carries out a step. If some buffer cannot be touched by all ranks, run_round() handles the choice
@@ -151,7 +163,7 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   }
   if (!end_round(call)) return false;
   ticks_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
-  if (call.how().foresees) foresight_.found(call.unreachable);
+  learn_from(call, call.how());
   return true;
 }
 

@@ -70,6 +70,7 @@ class Runner {
   // Carries out a small call. Returns false if the call goes on in the ring, with the same cursor.
   bool run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as);
   bool foresees_unreachable() const { return foresight_.unreachable(); }
+  bool skips_asking() const { return rooted_foresight_.unreachable(); }
   // Makes room for operations that reduce over more ranks than the engine has.
   void reserve_sources(size_t ranks) { sources_.resize(std::max(ranks, sources_.size())); }
 
@@ -146,6 +147,8 @@ class Runner {
   bool reduce_local(SmallCursor& call, const Step& step);
   bool wait_released(Operation& op);
   bool switch_to_fallback(Operation& op);
+  // Takes over what a call that has ended says about the buffers of the next ones.
+  void learn_from(const Cursor& ended, const OperationSettings& how);
 
   // When a peer enters, its fingerprint is compared, and the locations of its buffers are taken
   // over.
@@ -291,6 +294,7 @@ class Runner {
 
   TickWindow ticks_;
   Foresight foresight_;
+  RootedForesight rooted_foresight_;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // The present signal leaves together with the next one. Until then the transport reads the bytes
   // that were put, so they must not change.
