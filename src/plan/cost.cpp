@@ -142,7 +142,7 @@ class Follower {
       return costs_.slot(bytes) / 2;
     if (!from_peer) return own_copy(step, bytes);
     if (src.slot) return costs_.slot(bytes) / 2;
-    return reads_ ? costs_.reading(bytes, moved_) : copy(bytes);
+    return reads_ ? costs_.reading(bytes, moved_, src.role == Role::output) : copy(bytes);
   }
 
   double reduce_ns(size_t who, const Step& step) const {
@@ -155,6 +155,10 @@ class Follower {
     for (int q = 0; q < plan.ranks; q++) ns += move(who, step, q != plan.rank, {});
     // The sum also reads the scratch memory into which the system has read.
     if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);
+    // Caches of peers hold the result of the call before, which they have read. Its lines are taken
+    // back when they are written, as those of a slot are. Past the caches no peer holds them.
+    if (reads_ && plan.buffers[step.dst.buffer].address_in_signal && moved_ < kPastCachesBytes)
+      ns += costs_.slot(bytes) / 2;
     return ns;
   }
 
@@ -210,8 +214,8 @@ uint64_t Costs::slot_streaming_from() const {
     from = bytes;
   return from;
 }
-double Costs::reading(uint64_t bytes, uint64_t in_all) const {
-  if (in_all < kPastCachesBytes) return read.at(bytes);
+double Costs::reading(uint64_t bytes, uint64_t in_all, bool written) const {
+  if (in_all < kPastCachesBytes) return (written ? read_written : 1) * read.at(bytes);
   const double ns = read_past_caches * read.at(bytes);
   return bytes < kInMemoryBytes ? ns : std::max(ns, kSlowerThanSlots * slot(bytes));
 }

@@ -48,6 +48,10 @@ struct Costs {
   // cache line is fetched before it is overwritten, which is a third pass over memory.
   static constexpr double kLeastPastCaches = 1.5, kMostPastCaches = 3.25;
   double read_past_caches = kLeastPastCaches;
+  // A read of bytes that the peer has written in the same call takes so many times as long: they
+  // lie modified in the cache of the peer's core, which has to hand them over line by line.
+  static constexpr double kLeastWritten = 1, kMostWritten = 2.75;
+  double read_written = kLeastWritten;
   double copy_per_byte = 0.04;  // a copy between memory that both ranks can touch
   // A byte that a rank reads or writes in its own memory, which no link carries. Without it, a copy
   // within this memory takes as long as one between ranks.
@@ -72,8 +76,8 @@ struct Costs {
   // Returns the time of a copy within a rank's own memory.
   double own_copy(uint64_t bytes_read, uint64_t bytes_written) const;
   // Returns the time of one system call that reads `bytes` of a peer's memory, if a rank moves
-  // `in_all` bytes in the whole plan.
-  double reading(uint64_t bytes, uint64_t in_all) const;
+  // `in_all` bytes in the whole plan. `written` says that the peer has written them in this plan.
+  double reading(uint64_t bytes, uint64_t in_all, bool written = false) const;
   bool reading_pays(uint64_t bytes, uint64_t in_all) const {
     return can_read && reading(bytes, in_all) < slot(bytes);
   }

@@ -32,7 +32,7 @@ constexpr size_t kBuffers = 4;
 // rank then reads and writes kPastCachesBytes. The faster of kPastSamples samples counts.
 constexpr size_t kPastBuffers = kPastCachesBytes / 2 / kLarge;
 constexpr uint32_t kPastSamples = 2;
-constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 6 +
+constexpr uint32_t kTicks = kSamples * kGroup * (6 + 3 * Cost::kSizes.size()) + kGroup + kWarm + 6 +
                             kPastSamples * (kPastBuffers + 1) + 2;
 constexpr uint64_t kKnown = 1;  // the signal of a rank that knows the costs already
 constexpr uint64_t kCould = 1;  // the signal of a rank that could read
@@ -40,34 +40,47 @@ constexpr uint64_t kCould = 1;  // the signal of a rank that could read
 // at present, and the defaults are used.
 constexpr double kSlowExchange = 3000;
 constexpr double kSlowNetwork = 2'000'000;
-constexpr uint8_t kNetworkUnit = 64;  // ns
+constexpr uint8_t kNetworkUnit = 64;  // ns; 1 ns within a host
 constexpr double kBetter = 0.95;      // a better choice takes at most this fraction of the time
 
 // The results, in the form that travels in the payload of a signal line.
 struct Findings {
-  // All times are in units of `unit` ns. If slots are mirrored, read[0] is the time of a message.
+  // All times are in units of unit() ns. If slots are mirrored, read[0] is the time of a message.
   uint16_t exchange = 0;
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
-  uint8_t unit = 0;  // 0: there are no results
+  uint8_t measured : 1 = 0;  // 0: there are no results
+  uint8_t read_written : 3 = 0;
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
-  // In steps from Costs::kLeastPastCaches on, which is 1. 0: it was not measured.
   uint8_t read_past_caches : 3 = 0;
+
+  uint8_t unit() const { return mirrored ? kNetworkUnit : 1; }
 };
-constexpr double kPastCachesStep = (Costs::kMostPastCaches - Costs::kLeastPastCaches) / 6;
-uint8_t pack_past_caches(double ratio) {
-  const double above =
-      std::clamp(ratio, Costs::kLeastPastCaches, Costs::kMostPastCaches) - Costs::kLeastPastCaches;
-  return static_cast<uint8_t>(1 + std::lround(above / kPastCachesStep));
-}
+// A ratio that travels in three bits: in steps from the least on, which is 1. 0: it was not
+// measured.
+struct Ratio {
+  double least, most;
+
+  uint8_t pack(double ratio) const {
+    return (1 + std::lround((std::clamp(ratio, least, most) - least) / step())) & 7;
+  }
+  void unpack(uint8_t packed, double* ratio) const {
+    if (packed) *ratio = least + step() * (packed - 1);
+  }
+
+ private:
+  double step() const { return (most - least) / 6; }
+};
+constexpr Ratio kPastCaches{Costs::kLeastPastCaches, Costs::kMostPastCaches},
+    kWritten{Costs::kLeastWritten, Costs::kMostWritten};
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
 Costs unpack(const Findings& found, const Costs& fallback) {
   Costs costs = fallback;
   costs.can_read = found.can_read != 0;
-  if (!found.unit) return costs;
+  if (!found.measured) return costs;
   costs.origin = CostsOrigin::calibration;
-  const auto ns = [&](uint16_t value) { return static_cast<double>(value) * found.unit; };
+  const auto ns = [&](uint16_t value) { return static_cast<double>(value) * found.unit(); };
   const auto unpack = [&](Cost* cost, const std::array<uint16_t, Cost::kSizes.size()>& values) {
     std::transform(values.begin(), values.end(), cost->ns.begin(), ns);
   };
@@ -75,9 +88,8 @@ Costs unpack(const Findings& found, const Costs& fallback) {
   unpack(&costs.slot_cached, found.cached);
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
-  if (found.read_past_caches)
-    costs.read_past_caches =
-        Costs::kLeastPastCaches + kPastCachesStep * (found.read_past_caches - 1);
+  kPastCaches.unpack(found.read_past_caches, &costs.read_past_caches);
+  kWritten.unpack(found.read_written, &costs.read_written);
   if (found.mirrored) costs.message = std::min(ns(found.read[0]), costs.exchange / 2);
   costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
   if (found.side_by_side < kSideBySide.size()) costs.side_by_side = SideBySide{found.side_by_side};
@@ -98,16 +110,12 @@ class Probe {
 
   Findings run() {
     make_buffers(kBuffers * kLarge);
-    Findings found;
-    found.unit = unit_;
+    Findings found = nothing_yet();
     found.can_read = may_read();
     const double exchange = sample([this] { both_.exchange(); });
     if (share_a_core() || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange))
       both_.stop();  // together with the next exchange
-    if (mirrored_) {
-      found.mirrored = 1;
-      found.read[0] = pack(message());
-    }
+    if (mirrored_) found.read[0] = pack(message());
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
     for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++)
       through_slot(kLarge, Stores::cached);
@@ -122,7 +130,7 @@ class Probe {
     found.copy = pack(copy_ns());
     if (share_a_core()) both_.stop();
     if (!both_.exchange())
-      found.unit = 0;
+      found.measured = 0;
     else if (!mirrored_)
       measure_past_caches(&found, exchange);
     return found;
@@ -148,11 +156,16 @@ class Probe {
 
  private:
   uint16_t pack(double ns) const {
-    return static_cast<uint16_t>(std::clamp(ns / unit_, 1.0, 65535.0));
+    return static_cast<uint16_t>(std::clamp(ns / nothing_yet().unit(), 1.0, 65535.0));
+  }
+  Findings nothing_yet() const {
+    Findings found;
+    found.measured = 1;
+    found.mirrored = mirrored_;
+    return found;
   }
   Findings told(const Costs& costs) const {
-    Findings found;
-    found.unit = unit_;
+    Findings found = nothing_yet();
     const auto take = [&](const Cost& cost, std::array<uint16_t, Cost::kSizes.size()>* values) {
       std::transform(cost.ns.begin(), cost.ns.end(), values->begin(),
                      [this](double ns) { return pack(ns); });
@@ -162,12 +175,10 @@ class Probe {
     take(costs.slot_cached, &found.cached);
     take(costs.slot_streaming, &found.streaming);
     take(costs.read, &found.read);
-    found.read_past_caches = pack_past_caches(costs.read_past_caches) & 7;
+    found.read_past_caches = kPastCaches.pack(costs.read_past_caches) & 7;
+    found.read_written = kWritten.pack(costs.read_written) & 7;
     found.side_by_side = static_cast<uint8_t>(costs.side_by_side) & 3;
-    if (mirrored_) {
-      found.mirrored = 1;
-      found.read[0] = pack(costs.message);
-    }
+    if (mirrored_) found.read[0] = pack(costs.message);
     found.copy = pack(costs.copy_per_byte * static_cast<double>(kLarge));
     return found;
   }
@@ -272,16 +283,34 @@ class Probe {
            });
   }
   bool measure_reads(Findings* found, uint64_t address) {
-    bool read = true;
-    for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
-      found->read[i] = pack(sample([&] {
+    bool could = true;
+    for (size_t i = 0; i < Cost::kSizes.size(); i++)
+      found->read[i] = pack(read_ns(address, Cost::kSizes[i], false, &could));
+    found->read_written =
+        kWritten.pack(read_ns(address, kLarge, true, &could) / found->read.back()) & 7;
+    found->can_read = could;
+    return could;
+  }
+  // Returns the time of a read in ns. The ranks exchange signals before each read, as in a plan: a
+  // system call takes longer after a wait than after another call. If `writes`, each rank first
+  // writes the buffer that the other one reads. Both use the buffers in the same order, and a rank
+  // is at most one buffer ahead, so none is written while it is read.
+  double read_ns(uint64_t address, size_t bytes, bool writes, bool* could) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (uint32_t i = 0; i < kSamples; i++) {
+      int64_t ns = 0;
+      for (uint32_t k = 0; k < kGroup; k++) {
         const size_t buffer = next_buffer();
-        read = read &&
-               channel_.read(peer_, address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i])
-                   .ok();
-      }));
-    found->can_read = read;
-    return read;
+        if (writes) std::memset(&in_[buffer], static_cast<int>(turn_ & 0xff), bytes);
+        both_.exchange();
+        const int64_t begin = startup_.clock();
+        *could = *could &&
+                 channel_.read(peer_, address + buffer * sizeof(Line), &out_[buffer], bytes).ok();
+        ns += startup_.clock() - begin;
+      }
+      least = std::min(least, ns);
+    }
+    return static_cast<double>(least) / kGroup;
   }
   // Measures how many times longer a read takes, compared with copies through slots, if the bytes
   // are not in the caches. If this is cut short, the findings do not change.
@@ -312,7 +341,7 @@ class Probe {
     const double slots_cached = std::min(found->cached.back(), found->streaming.back());
     if (!both_.stopped() && !share_a_core() && found->can_read && slots > 0)
       found->read_past_caches =
-          pack_past_caches(read / found->read.back() / (slots / slots_cached)) & 7;
+          kPastCaches.pack(read / found->read.back() / (slots / slots_cached)) & 7;
   }
   void make_buffers(size_t bytes) {
     in_.resize(bytes / sizeof(Line));
@@ -325,7 +354,6 @@ class Probe {
   Channel& channel_;
   const int peer_;
   const bool mirrored_ = channel_.traits().mirrors;
-  const uint8_t unit_ = mirrored_ ? kNetworkUnit : 1;
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0, buffers_ = kBuffers;
@@ -347,16 +375,17 @@ Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool s
   });
   const Costs costs = unpack(found, fallback);
   // Costs of which a part was cut short are not kept: a later start would take it for measured.
-  const bool whole = found.unit && (found.mirrored || !found.can_read || found.read_past_caches);
+  const bool whole =
+      found.measured && (found.mirrored || !found.can_read || found.read_past_caches);
   if (startup.rank == other && kept && !share_cores && whole && !found.kept) kept->add(costs);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
             "{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, "
             "pages side by side {}, past the "
             "caches {}, read by the system {}; copy {:.0f} ns/KiB",
-            found.kept   ? "measured at earlier starts"
-            : found.unit ? "measured"
-                         : "measured nothing (the ranks do not run at once), taken",
+            found.kept       ? "measured at earlier starts"
+            : found.measured ? "measured"
+                             : "measured nothing (the ranks do not run at once), taken",
             costs.exchange, costs.message, fmt::join(Cost::kSizes, "/"), text(costs.slot_cached),
             kSideBySide[static_cast<size_t>(costs.side_by_side)], text(costs.slot_streaming),
             text(costs.read), costs.copy_per_byte * 1024);

@@ -322,14 +322,18 @@ const Rule* usable(const Rule* rule, const Shape& shape, const PlanMakers& maker
   return nullptr;
 }
 
+// A call in which the system reads is an operation in the ring, and not on the fast path of small
+// calls (engine/small_call.h), which saves about so much.
+constexpr double kOperationNs = 600;
+
 // Adds the candidate that reads private memory, and returns its place. All ranks learn in the first
 // exchange of the direct plan, which takes `asking` ns, where the buffers are. A plan that replaces
 // the direct one comes after this exchange.
 size_t add_read(OpCode op, const PlanMakers& makers, const std::array<Plan, 2>& direct,
                 double asking, PricedCandidates* priced) {
-  const double ns = makers.reading
-                        ? asking + priced->price_of(priced->plans_of(makers.reading), true).ns
-                        : priced->price_of(direct, true).ns;
+  double ns = makers.reading ? asking + priced->price_of(priced->plans_of(makers.reading), true).ns
+                             : priced->price_of(direct, true).ns;
+  ns += kOperationNs;
   return priced->add(std::string(op_name(op)) + "_read", 0, ns, "private");
 }
 

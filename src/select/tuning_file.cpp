@@ -70,7 +70,7 @@ class Reader : JsonReader {
     const std::string inside = place + ".measured";
     if (!object(values, inside,
                 {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
-                 "side_by_side", "read_ns", "read_past_caches", "copy_ns_per_kib"}))
+                 "side_by_side", "read_ns", "read_past_caches", "read_written", "copy_ns_per_kib"}))
       return false;
     if (const Json& sizes = values["sizes"];
         !sizes.is_array() ||
@@ -97,9 +97,11 @@ class Reader : JsonReader {
     costs.can_read = reads;
     if (reads && !cost(values, "read_ns", inside, &costs.read)) return false;
     if (!number(values, "read_past_caches", inside, Costs::kMostPastCaches,
-                &costs.read_past_caches))
+                &costs.read_past_caches) ||
+        !number(values, "read_written", inside, Costs::kMostWritten, &costs.read_written))
       return false;
     costs.read_past_caches = std::max(costs.read_past_caches, Costs::kLeastPastCaches);
+    costs.read_written = std::max(costs.read_written, Costs::kLeastWritten);
     tuning_.costs.push_back(std::move(made));
     return true;
   }
@@ -216,6 +218,7 @@ void write_costs(JsonWriter& out, const Costs& costs) {
            {"side_by_side", kSideBySide[static_cast<size_t>(costs.side_by_side)]},
            {"read_ns", [&] { costs.can_read ? out.list(costs.read.ns, whole) : out.null(); }},
            {"read_past_caches", costs.read_past_caches},
+           {"read_written", costs.read_written},
            {"copy_ns_per_kib", std::nearbyint(costs.copy_per_byte * 10240) / 10}});
 }
 

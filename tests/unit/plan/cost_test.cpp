@@ -169,6 +169,24 @@ TEST(Cost, FoldsOfWhatTheSystemReads) {
   EXPECT_NEAR(price(pair_of(reduce, 10240, 0), round_numbers(), true).ns - mapped, 3000 + 10240, 1);
 }
 
+// The second phase of the all-reduce reads what the peer has written, and what is written there was
+// read by the peer.
+TEST(Cost, ReadsOfWhatThePeerHasWritten) {
+  Costs costs = round_numbers();
+  const auto reduce = [](const Shape& shape, uint64_t) { return all_reduce_read(shape); };
+  const auto gather = [](const Shape& shape, uint64_t) { return gather_direct(shape, 0); };
+  const double before = price(pair_of(reduce, 20480, 0), costs, true).ns,
+               gathered = price(pair_of(gather, 10240, 0), costs, true).ns;
+  costs.read_written = 2;
+  EXPECT_NEAR(price(pair_of(reduce, 20480, 0), costs, true).ns - before, costs.read.at(10240), 1);
+  EXPECT_EQ(price(pair_of(gather, 10240, 0), costs, true).ns, gathered) << "of an input";
+  costs.slot_cached.ns[0] += 1000;
+  costs.slot_cached.ns[1] += 1000;
+  costs.slot_cached.ns[2] += 1000;
+  EXPECT_NEAR(price(pair_of(reduce, 20480, 0), costs, true).ns - before,
+              costs.read.at(10240) + 1000 / 2, 1);
+}
+
 TEST(Cost, AllGatherDirectly) {
   const Costs costs = round_numbers();
   // The rank copies its own part, the other's signal comes, the rank copies the other's part, and

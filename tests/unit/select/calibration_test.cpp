@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/wrapped_channel.h"
@@ -112,6 +113,41 @@ TEST(Calibration, ReadsPastTheCachesAreMeasured) {
     if (bytes > kPastCachesBytes / 4) own_ns += 5'000'000;
   });
   EXPECT_EQ(costs[0].read_past_caches, Costs::kMostPastCaches);
+}
+
+// The bytes that the peer has just written are measured last among those of the largest size.
+TEST(Calibration, ReadsOfWhatThePeerHasWrittenAreMeasured) {
+  for (const int64_t longer : {0, 50, 100'000}) {
+    std::array<int, 2> large{};
+    std::atomic<int> most{0};
+    const auto costs = in_own_time([&](int rank, size_t bytes) {
+      if (bytes != Cost::kSizes.back()) return;
+      const int reads = ++large[static_cast<size_t>(rank)];
+      most = std::max<int>(most, reads);
+      if (reads > 42) own_ns += longer;  // a batch has 7 samples of 6 reads
+    });
+    EXPECT_EQ(most, 84);
+    const double wanted = longer == 0    ? Costs::kLeastWritten
+                          : longer == 50 ? 1.5
+                                         : Costs::kMostWritten;
+    EXPECT_NEAR(costs[0].read_written, wanted, 0.15);
+  }
+}
+
+// A system call takes longer after a wait than after another call, and in a plan it follows a wait.
+TEST(Calibration, AReadFollowsAnExchange) {
+  std::array<int, 2> reads{}, polls{}, without{};
+  in_own_time(
+      [&](int rank, size_t) {
+        const auto me = static_cast<size_t>(rank);
+        reads[me]++;
+        without[me] += std::exchange(polls[me], 0) == 0;
+      },
+      [&](int rank) { polls[static_cast<size_t>(rank)]++; });
+  for (size_t rank = 0; rank < 2; rank++) {
+    EXPECT_GT(reads[rank], 100);
+    EXPECT_EQ(without[rank], 0);
+  }
 }
 
 // A rank may come to the measurement long after the other one, whose time passes in each poll.
