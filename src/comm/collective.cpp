@@ -112,8 +112,8 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
   settings.asks_rarely = settings.publishes && rooted(call.op) && !asks(kept->fallback);
-  if (kept->bytes_read + kept->bytes_written >= options_.streaming_bytes)
-    settings.stores = Stores::streaming;
+  settings.stores = stores_for(kept->plan);
+  settings.fallback_stores = stores_for(kept->fallback);
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   kept->small = alike && small_enough(kept->plan);
@@ -130,6 +130,12 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
   if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine_.ranks();
   return kept;
+}
+
+Stores Collectives::stores_for(const Plan& plan) const {
+  uint64_t read = 0, written = 0;
+  count_bytes(plan, &read, &written);
+  return read + written >= options_.streaming_bytes ? Stores::streaming : Stores::cached;
 }
 
 // Logs a warning if a rule names `by_hosts` (two levels, hierarchy.h) for a call for which this is

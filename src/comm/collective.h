@@ -97,6 +97,7 @@ class Collectives {
   std::shared_ptr<const KeptCall> make_kept_call(const CollectiveCall& call, const CallKey& key,
                                                  const Shape& shape) const;
   void announce_flat(const CollectiveCall& call, const Shape& shape) const;
+  Stores stores_for(const Plan& plan) const;
   bool common(uint32_t arena);
 
   Engine& engine_;

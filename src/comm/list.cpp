@@ -258,7 +258,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
     }
   }
   if (kept.bytes_read + kept.bytes_written >= collectives.options().streaming_bytes)
-    settings.stores = Stores::streaming;
+    settings.stores = settings.fallback_stores = Stores::streaming;
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();

@@ -104,7 +104,8 @@ struct OperationSettings {
   // The operations of this engine go on between two pieces of a reduction (sums_apart.h).
   class Engine* lets_pass = nullptr;
   bool dry_run = false;  // signals are real, but nothing is moved or reduced
-  Stores stores = Stores::cached;
+  // The stores of each of the two plans. They move different amounts.
+  Stores stores = Stores::cached, fallback_stores = Stores::cached;
   bool in_cache = false;                       // input and output together fit a core's own cache
   const Milestone* const* releases = nullptr;  // wait_released: the release line of each rank
   uint64_t released = 0;  // wait_released waits until each line has reached this release position
@@ -174,6 +175,11 @@ struct Operation : OperationSettings, Cursor {
   // Data that lives as long as the operation, such as its plan and further data of the hooks.
   std::shared_ptr<const void> state;
   std::array<uint64_t, 8> context{};  // data of the hooks
+
+  void take_fallback() {
+    plan = fallback;
+    stores = fallback_stores;
+  }
 
   // The runner's view of an operation. A small call has the same functions.
   static constexpr bool has_slots = true;  // the plan may have slots

@@ -50,7 +50,7 @@ void Runner::begin(Operation& op) {
   op.asks = op.publishes ? op.plan : nullptr;
   const bool skips = op.asks_rarely && skips_asking();
   if (skips) op.asks = nullptr;
-  if (skips || (op.foresees && foresight_.unreachable())) op.plan = op.fallback;
+  if (skips || (op.foresees && foresight_.unreachable())) op.take_fallback();
 }
 
 void Runner::begin_again(Operation& op) {
@@ -425,7 +425,7 @@ bool Runner::reduce_local(SmallCursor& call, const Step& step) {
 bool Runner::switch_to_fallback(Operation& op) {
   if (!all_entered(op.tick)) return false;
   ticks_.heard(op.tick++);
-  op.plan = op.fallback;
+  op.take_fallback();
   op.asks = nullptr;
   op.step = op.round = 0;
   return run_round(op);
