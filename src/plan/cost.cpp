@@ -216,7 +216,8 @@ uint64_t Costs::slot_streaming_from() const {
 }
 double Costs::reading(uint64_t bytes, uint64_t in_all, bool written) const {
   if (in_all < kPastCachesBytes) return (written ? read_written : 1) * read.at(bytes);
-  const double ns = read_past_caches * read.at(bytes);
+  const double ns = read_to_slots > 0 ? std::max(read.at(bytes), read_to_slots * slot(bytes))
+                                      : kUnmeasured * read.at(bytes);
   return bytes < kInMemoryBytes ? ns : std::max(ns, kSlowerThanSlots * slot(bytes));
 }
 double Costs::own_copy(uint64_t bytes_read, uint64_t bytes_written) const {

@@ -43,11 +43,12 @@ struct Costs {
   Cost slot_cached{{60, 250, 11000}};
   Cost slot_streaming{{400, 700, 18000}};  // the same with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // a read of a peer's private memory by the system
-  // A read takes so many times as long, compared with copies through slots, if the bytes are not in
-  // the caches. The library's stores bypass the caches there. The system's stores do not: each
-  // cache line is fetched before it is overwritten, which is a third pass over memory.
-  static constexpr double kLeastPastCaches = 1.5, kMostPastCaches = 3.25;
-  double read_past_caches = kLeastPastCaches;
+  // If the bytes are not in the caches, a read takes so many times as long as the copies through
+  // slots. 0: it was not measured, and a read takes kUnmeasured times as long as in the caches. The
+  // library's stores bypass the caches there. The system's stores do not: each cache line is
+  // fetched before it is overwritten, which is a third pass over memory.
+  static constexpr double kLeastToSlots = 0.4, kMostToSlots = 2.2, kUnmeasured = 1.5;
+  double read_to_slots = 0;
   // A read of bytes that the peer has written in the same call takes so many times as long: they
   // lie modified in the cache of the peer's core, which has to hand them over line by line.
   static constexpr double kLeastWritten = 1, kMostWritten = 2.75;

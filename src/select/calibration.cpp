@@ -49,30 +49,30 @@ struct Findings {
   uint16_t exchange = 0;
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
-  uint8_t measured : 1 = 0;  // 0: there are no results
-  uint8_t read_written : 3 = 0;
+  uint8_t measured : 1 = 0, read_to_slots : 7 = 0;  // measured = 0: there are no results
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
-  uint8_t read_past_caches : 3 = 0;
+  uint8_t read_written : 3 = 0;
 
   uint8_t unit() const { return mirrored ? kNetworkUnit : 1; }
 };
-// A ratio that travels in three bits: in steps from the least on, which is 1. 0: it was not
-// measured.
+// A ratio that travels as a number of steps from the least on, which is 1. 0: it was not measured.
 struct Ratio {
   double least, most;
+  int steps;
 
   uint8_t pack(double ratio) const {
-    return (1 + std::lround((std::clamp(ratio, least, most) - least) / step())) & 7;
+    if (ratio <= 0) return 0;
+    return static_cast<uint8_t>(1 + std::lround((std::clamp(ratio, least, most) - least) / step()));
   }
   void unpack(uint8_t packed, double* ratio) const {
     if (packed) *ratio = least + step() * (packed - 1);
   }
 
  private:
-  double step() const { return (most - least) / 6; }
+  double step() const { return (most - least) / steps; }
 };
-constexpr Ratio kPastCaches{Costs::kLeastPastCaches, Costs::kMostPastCaches},
-    kWritten{Costs::kLeastWritten, Costs::kMostWritten};
+constexpr Ratio kToSlots{Costs::kLeastToSlots, Costs::kMostToSlots, 126},
+    kWritten{Costs::kLeastWritten, Costs::kMostWritten, 6};
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
 Costs unpack(const Findings& found, const Costs& fallback) {
@@ -88,7 +88,7 @@ Costs unpack(const Findings& found, const Costs& fallback) {
   unpack(&costs.slot_cached, found.cached);
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
-  kPastCaches.unpack(found.read_past_caches, &costs.read_past_caches);
+  kToSlots.unpack(found.read_to_slots, &costs.read_to_slots);
   kWritten.unpack(found.read_written, &costs.read_written);
   if (found.mirrored) costs.message = std::min(ns(found.read[0]), costs.exchange / 2);
   costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
@@ -175,7 +175,7 @@ class Probe {
     take(costs.slot_cached, &found.cached);
     take(costs.slot_streaming, &found.streaming);
     take(costs.read, &found.read);
-    found.read_past_caches = kPastCaches.pack(costs.read_past_caches) & 7;
+    found.read_to_slots = kToSlots.pack(costs.read_to_slots) & 127;
     found.read_written = kWritten.pack(costs.read_written) & 7;
     found.side_by_side = static_cast<uint8_t>(costs.side_by_side) & 3;
     if (mirrored_) found.read[0] = pack(costs.message);
@@ -338,10 +338,8 @@ class Probe {
       read = pass / kPastBuffers;
       return true;
     });
-    const double slots_cached = std::min(found->cached.back(), found->streaming.back());
     if (!both_.stopped() && !share_a_core() && found->can_read && slots > 0)
-      found->read_past_caches =
-          kPastCaches.pack(read / found->read.back() / (slots / slots_cached)) & 7;
+      found->read_to_slots = kToSlots.pack(read / slots) & 127;
   }
   void make_buffers(size_t bytes) {
     in_.resize(bytes / sizeof(Line));
@@ -375,8 +373,7 @@ Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool s
   });
   const Costs costs = unpack(found, fallback);
   // Costs of which a part was cut short are not kept: a later start would take it for measured.
-  const bool whole =
-      found.measured && (found.mirrored || !found.can_read || found.read_past_caches);
+  const bool whole = found.measured && (found.mirrored || !found.can_read || found.read_to_slots);
   if (startup.rank == other && kept && !share_cores && whole && !found.kept) kept->add(costs);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,

@@ -53,7 +53,7 @@ Costs middle_of(const std::vector<const Costs*>& costs) {
   found.can_read = !reading.empty();
   if (found.can_read) {
     found.read = middle_of(reading, &Costs::read);
-    for (double Costs::* const which : {&Costs::read_past_caches, &Costs::read_written})
+    for (double Costs::* const which : {&Costs::read_to_slots, &Costs::read_written})
       found.*which = middle_of(reading, which);
   }
   return found;

@@ -70,7 +70,7 @@ class Reader : JsonReader {
     const std::string inside = place + ".measured";
     if (!object(values, inside,
                 {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
-                 "side_by_side", "read_ns", "read_past_caches", "read_written", "copy_ns_per_kib"}))
+                 "side_by_side", "read_ns", "read_to_slots", "read_written", "copy_ns_per_kib"}))
       return false;
     if (const Json& sizes = values["sizes"];
         !sizes.is_array() ||
@@ -96,11 +96,11 @@ class Reader : JsonReader {
     const bool reads = values.contains("read_ns") && !values["read_ns"].is_null();
     costs.can_read = reads;
     if (reads && !cost(values, "read_ns", inside, &costs.read)) return false;
-    if (!number(values, "read_past_caches", inside, Costs::kMostPastCaches,
-                &costs.read_past_caches) ||
+    if (!number(values, "read_to_slots", inside, Costs::kMostToSlots, &costs.read_to_slots) ||
         !number(values, "read_written", inside, Costs::kMostWritten, &costs.read_written))
       return false;
-    costs.read_past_caches = std::max(costs.read_past_caches, Costs::kLeastPastCaches);
+    if (costs.read_to_slots > 0)
+      costs.read_to_slots = std::max(costs.read_to_slots, Costs::kLeastToSlots);
     costs.read_written = std::max(costs.read_written, Costs::kLeastWritten);
     tuning_.costs.push_back(std::move(made));
     return true;
@@ -217,7 +217,7 @@ void write_costs(JsonWriter& out, const Costs& costs) {
            {"slots_past_caches_ns", rounded(costs.slot_streaming)},
            {"side_by_side", kSideBySide[static_cast<size_t>(costs.side_by_side)]},
            {"read_ns", [&] { costs.can_read ? out.list(costs.read.ns, whole) : out.null(); }},
-           {"read_past_caches", costs.read_past_caches},
+           {"read_to_slots", costs.read_to_slots},
            {"read_written", costs.read_written},
            {"copy_ns_per_kib", std::nearbyint(costs.copy_per_byte * 10240) / 10}});
 }

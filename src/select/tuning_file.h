@@ -5,7 +5,7 @@
 //               "measured": {"exchange_ns": 110, "sizes": [256, 2048, 131072],
 //                            "slots_ns": [..], "slots_past_caches_ns": [..],
 //                            "side_by_side": "none", "read_ns": [..] or null,
-//                            "read_past_caches": 1.5, "read_written": 1,
+//                            "read_to_slots": 0.7, "read_written": 1,
 //                            "copy_ns_per_kib": 40}}],
 //    "rules": ["all_gather@1x2:64K-1M=slots/32K"],
 //    "native": [{"operation": "all_gather", "hosts": 1, "ranks_per_host": 2, "algorithm": "nccl",

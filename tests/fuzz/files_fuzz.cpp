@@ -109,7 +109,8 @@ std::vector<std::string> fuzz_seeds() {
 "measured": {"exchange_ns": 110,
       "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], "slots_past_caches_ns": [400,
 700, 18000],
-      "read_ns": [1200, 1400, 15000], "copy_ns_per_kib": 40.96}}],
+      "read_ns": [1200, 1400, 15000], "read_to_slots": 0.7, "read_written": 1.5,
+      "copy_ns_per_kib": 40.96}}],
 "rules": ["all_gather@1x2:64K-1M=slots/32K"]})");
   add(2, R"({"op":"meta","name":"t"}
 {"op":"alloc","id":7,"bytes":4096,"stream":"ag","kind":"ag_out","key":"3/ag"}

@@ -103,7 +103,7 @@ std::array<Costs, 2> in_own_time(
   EXPECT_EQ(costs[0].origin, CostsOrigin::calibration);
   EXPECT_TRUE(costs[0].can_read);
   EXPECT_EQ(costs[1].exchange, costs[0].exchange);
-  EXPECT_EQ(costs[1].read_past_caches, costs[0].read_past_caches);
+  EXPECT_EQ(costs[1].read_to_slots, costs[0].read_to_slots);
   return costs;
 }
 
@@ -112,7 +112,7 @@ TEST(Calibration, ReadsPastTheCachesAreMeasured) {
   const auto costs = in_own_time([](int, size_t bytes) {
     if (bytes > kPastCachesBytes / 4) own_ns += 5'000'000;
   });
-  EXPECT_EQ(costs[0].read_past_caches, Costs::kMostPastCaches);
+  EXPECT_EQ(costs[0].read_to_slots, Costs::kMostToSlots);
 }
 
 // The bytes that the peer has just written are measured last among those of the largest size.
@@ -186,7 +186,7 @@ TEST(Calibration, WhatWasMeasuredBeforeTheLastPartIsKept) {
         own_ns += 1'000'000;
       });
   EXPECT_NE(costs[0].exchange, Costs{}.exchange);
-  EXPECT_EQ(costs[0].read_past_caches, Costs::kLeastPastCaches);
+  EXPECT_EQ(costs[0].read_to_slots, 0);
 }
 
 // Two ranks that do not run at once learn nevertheless whether the system lets them read each

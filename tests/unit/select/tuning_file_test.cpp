@@ -50,7 +50,7 @@ TEST(TuningFile, CostsAreToldAsTheFileHasThem) {
   EXPECT_EQ(costs_json(costs),
             R"({"exchange_ns":300,"message_ns":0,"sizes":[256,2048,131072],)"
             R"("slots_ns":[60,250,11000],"slots_past_caches_ns":[400,700,18000],)"
-            R"("side_by_side":"none","read_ns":null,"read_past_caches":1.5,"read_written":1.0,)"
+            R"("side_by_side":"none","read_ns":null,"read_to_slots":0.0,"read_written":1.0,)"
             R"("copy_ns_per_kib":41.0})");
   costs.exchange = 110.25;
   costs.slot_cached.ns = {60.5, 250.51, 1e9};
@@ -58,12 +58,12 @@ TEST(TuningFile, CostsAreToldAsTheFileHasThem) {
   costs.copy_per_byte = 0.05;
   costs.side_by_side = SideBySide::both;
   costs.can_read = true;
-  costs.read_past_caches = 2.25;
+  costs.read_to_slots = 0.75;
   costs.read_written = 1.75;
   EXPECT_EQ(costs_json(costs),
             R"({"exchange_ns":110.25,"message_ns":0,"sizes":[256,2048,131072],)"
             R"("slots_ns":[60,251,1000000000],"slots_past_caches_ns":[400,700,18000],)"
-            R"("side_by_side":"both","read_ns":[0,1400,15000],"read_past_caches":2.25,)"
+            R"("side_by_side":"both","read_ns":[0,1400,15000],"read_to_slots":0.75,)"
             R"("read_written":1.75,"copy_ns_per_kib":51.2})");
 }
 
