@@ -111,7 +111,11 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   set_plans(&settings, kept->plan, kept->fallback);
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
-  settings.asks_rarely = settings.publishes && rooted(call.op) && !asks(kept->fallback);
+  // Not to ask saves little where bytes go in rounds. Where the system reads private memory, or a
+  // rule names the plan, buffers that could not be touched in other calls say nothing.
+  settings.asks_rarely = settings.publishes && rooted(call.op) && !selection.reads &&
+                         kept->fallback.rounds == 1 && !asks(kept->fallback) &&
+                         !options_.select.rule(rule_of_plan, call.op, call_bytes(call.op, shape));
   settings.stores = stores_for(kept->plan);
   settings.fallback_stores = stores_for(kept->fallback);
   // A message's tag and a factor come with the call.

@@ -105,6 +105,7 @@ void Engine::go_on_in_ring(const SmallCursor& cursor) {
   const SmallCall& call = cursor.call;
   Operation& op = queue_.place(cursor.fingerprint.sequence, *call.settings, cursor.fingerprint);
   static_cast<Cursor&>(op) = cursor;
+  if (op.plan == op.fallback) op.take_fallback();
   for (size_t i = 0; i < call.buffers.size(); i++) op.inline_bindings[i].base = call.buffers[i];
   if (call.asks)
     for (uint32_t i = 0; i < op.publishes; i++)

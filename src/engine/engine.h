@@ -87,7 +87,8 @@ class Engine {
   // Sets the call site of the operations that are submitted next, here and in the parts of this
   // engine (sites.h).
   void set_site(uint64_t key);
-  // Returns true if such a call begins with the plan that touches no peer's buffers.
+  // Return true if the next call begins with the plan that touches no peer's buffers: a call in
+  // which every rank needs something of every other one, and a call with a root (foresight.h).
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
   bool skips_asking() const { return runner_.skips_asking(); }
 

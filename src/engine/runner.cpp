@@ -76,7 +76,7 @@ Runner::Outcome Runner::run(Operation& op) {
 void Runner::learn_from(const Cursor& ended, const OperationSettings& how) {
   if (how.foresees) foresight_.found(ended.unreachable);
   if (!how.asks_rarely) return;
-  // A call that asked and found that it had to take its fallback plan no longer asks.
+  // switch_to_fallback() has cleared `asks` of a call that asked in vain.
   if (ended.asks || ended.unreachable)
     rooted_foresight_.found(ended.unreachable);
   else

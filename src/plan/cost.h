@@ -50,7 +50,8 @@ struct Costs {
   static constexpr double kLeastToSlots = 0.4, kMostToSlots = 2.2, kUnmeasured = 1.5;
   double read_to_slots = 0;
   // A read of bytes that the peer has written in the same call takes so many times as long: they
-  // lie modified in the cache of the peer's core, which has to hand them over line by line.
+  // lie modified in the cache of the peer's core, which has to hand them over line by line. It
+  // counts while a rank moves less than kPastCachesBytes in the whole plan.
   static constexpr double kLeastWritten = 1, kMostWritten = 2.75;
   double read_written = kLeastWritten;
   double copy_per_byte = 0.04;  // a copy between memory that both ranks can touch

@@ -291,10 +291,11 @@ class Probe {
     found->can_read = could;
     return could;
   }
-  // Returns the time of a read in ns. The ranks exchange signals before each read, as in a plan: a
-  // system call takes longer after a wait than after another call. If `writes`, each rank first
-  // writes the buffer that the other one reads. Both use the buffers in the same order, and a rank
-  // is at most one buffer ahead, so none is written while it is read.
+  // Returns the time of a read in ns, or 0 if the measurement was cut short. The ranks exchange
+  // signals before each read, as in a plan: a system call takes longer after a wait than after
+  // another call. If `writes`, each rank first writes the buffer that the other one reads. Both use
+  // the buffers in the same order, and a rank is at most one buffer ahead, so none is written while
+  // it is read.
   double read_ns(uint64_t address, size_t bytes, bool writes, bool* could) {
     int64_t least = std::numeric_limits<int64_t>::max();
     for (uint32_t i = 0; i < kSamples; i++) {
@@ -302,7 +303,8 @@ class Probe {
       for (uint32_t k = 0; k < kGroup; k++) {
         const size_t buffer = next_buffer();
         if (writes) std::memset(&in_[buffer], static_cast<int>(turn_ & 0xff), bytes);
-        both_.exchange();
+        // The peer's memory is there until both ranks have stopped.
+        if (!both_.exchange()) return 0;
         const int64_t begin = startup_.clock();
         *could = *could &&
                  channel_.read(peer_, address + buffer * sizeof(Line), &out_[buffer], bytes).ok();
@@ -312,8 +314,8 @@ class Probe {
     }
     return static_cast<double>(least) / kGroup;
   }
-  // Measures how many times longer a read takes, compared with copies through slots, if the bytes
-  // are not in the caches. If this is cut short, the findings do not change.
+  // Measures how many times as long as copies through slots a read takes if the bytes are not in
+  // the caches. If this is cut short, the findings do not change.
   void measure_past_caches(Findings* found, double exchange) {
     buffers_ = kPastBuffers;
     make_buffers(buffers_ * kLarge);
@@ -329,8 +331,7 @@ class Probe {
     reads([&](uint64_t address) {
       const double pass = sample(
           [&] {
-            both_.exchange();
-            if (found->can_read)
+            if (both_.exchange() && found->can_read)
               found->can_read =
                   channel_.read(peer_, address, out_.data(), kPastBuffers * kLarge).ok();
           },
@@ -379,13 +380,14 @@ Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool s
   FSCCL_LOG(kInfo,
             "{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, "
             "pages side by side {}, past the "
-            "caches {}, read by the system {}; copy {:.0f} ns/KiB",
+            "caches {}, read by the system {}, of what was just written {:.2f} times as long, past "
+            "the caches {:.2f} times the slots; copy {:.0f} ns/KiB",
             found.kept       ? "measured at earlier starts"
             : found.measured ? "measured"
                              : "measured nothing (the ranks do not run at once), taken",
             costs.exchange, costs.message, fmt::join(Cost::kSizes, "/"), text(costs.slot_cached),
             kSideBySide[static_cast<size_t>(costs.side_by_side)], text(costs.slot_streaming),
-            text(costs.read), costs.copy_per_byte * 1024);
+            text(costs.read), costs.read_written, costs.read_to_slots, costs.copy_per_byte * 1024);
   return costs;
 }
 

@@ -41,29 +41,56 @@ void expect_error(fsccl_status_t status, fsccl_status_t code,
 
 namespace {
 
-// A barrier in memory that the processes which this one forks share with it.
-class SharedBarrier {
+// Memory that the processes which this one forks share with it.
+class SharedMeeting {
  public:
-  explicit SharedBarrier(int ranks) {
-    pthread_barrierattr_t attributes;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    EXPECT_EQ(pthread_barrier_init(get(), &attributes, static_cast<unsigned>(ranks)), 0);
-    pthread_barrierattr_destroy(&attributes);
+  explicit SharedMeeting(unsigned ranks) {
+    EXPECT_NE(memory_, MAP_FAILED);
+    new (memory_) Meeting(ranks);
   }
-  ~SharedBarrier() { munmap(memory_, sizeof(pthread_barrier_t)); }
-  SharedBarrier(const SharedBarrier&) = delete;
-  pthread_barrier_t* get() const { return static_cast<pthread_barrier_t*>(memory_); }
+  ~SharedMeeting() { munmap(memory_, sizeof(Meeting)); }
+  SharedMeeting(const SharedMeeting&) = delete;
+  Meeting* get() const { return static_cast<Meeting*>(memory_); }
 
  private:
-  void* const memory_ = mmap(nullptr, sizeof(pthread_barrier_t), PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory_ =
+      mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 };
 
 }  // namespace
 
+Meeting::Meeting(unsigned ranks) : ranks_(ranks) {
+  pthread_mutexattr_t of_mutex;
+  pthread_mutexattr_init(&of_mutex);
+  pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
+  EXPECT_EQ(pthread_mutex_init(&mutex_, &of_mutex), 0);
+  pthread_mutexattr_destroy(&of_mutex);
+  pthread_condattr_t of_all;
+  pthread_condattr_init(&of_all);
+  pthread_condattr_setpshared(&of_all, PTHREAD_PROCESS_SHARED);
+  EXPECT_EQ(pthread_cond_init(&all_, &of_all), 0);
+  pthread_condattr_destroy(&of_all);
+}
+
+void Meeting::wait() {
+  timespec limit{};
+  clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += seconds_of_a_test() / 2;
+  pthread_mutex_lock(&mutex_);
+  const unsigned round = round_;
+  if (++here_ == ranks_) {
+    here_ = 0;
+    round_++;
+    pthread_cond_broadcast(&all_);
+  }
+  int status = 0;
+  while (round_ == round && status == 0) status = pthread_cond_timedwait(&all_, &mutex_, &limit);
+  EXPECT_NE(round_, round) << "some rank did not come to meet()";
+  pthread_mutex_unlock(&mutex_);
+}
+
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options) {
-  const SharedBarrier meeting(ranks);
+  const SharedMeeting meeting(static_cast<unsigned>(ranks));
   const auto run = [&](const fsccl_unique_id_t* id, int rank) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
     config.unique_id = id;

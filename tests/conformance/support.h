@@ -39,15 +39,28 @@ unsigned seconds_of_a_test();
 // test's time, so that a call that hangs fails and says why before the test ends.
 inline const int64_t kPatienceMs = 500 * int64_t{seconds_of_a_test()};
 
+// Lets ranks that are threads or processes wait for each other.
+class Meeting {
+ public:
+  explicit Meeting(unsigned ranks);
+  void wait();  // at most half of a test's time
+
+ private:
+  const unsigned ranks_;
+  unsigned here_ = 0, round_ = 0;
+  pthread_mutex_t mutex_;
+  pthread_cond_t all_;
+};
+
 struct Rank {
   int rank = 0;
   int ranks = 1;
   fsccl_comm_t comm = nullptr;  // run_ranks() destroys it, unless the body has set it to null
-  pthread_barrier_t* meeting = nullptr;
+  Meeting* meeting = nullptr;
 
   // Waits until all ranks have called it. A rank that makes the communicator fail calls it before,
   // because a barrier of the communicator may fail in a rank that is still in it.
-  void meet() const { pthread_barrier_wait(meeting); }
+  void meet() const { meeting->wait(); }
 };
 
 struct RanksOptions {

@@ -107,7 +107,7 @@ std::array<Costs, 2> in_own_time(
   return costs;
 }
 
-// A large read that takes much longer than the same bytes in small reads gets the largest factor.
+// A large read that takes much longer than the copies through slots gets the largest factor.
 TEST(Calibration, ReadsPastTheCachesAreMeasured) {
   const auto costs = in_own_time([](int, size_t bytes) {
     if (bytes > kPastCachesBytes / 4) own_ns += 5'000'000;
@@ -187,6 +187,44 @@ TEST(Calibration, WhatWasMeasuredBeforeTheLastPartIsKept) {
       });
   EXPECT_NE(costs[0].exchange, Costs{}.exchange);
   EXPECT_EQ(costs[0].read_to_slots, 0);
+}
+
+// The same holds for reads within the caches: the ranks know nevertheless that they can read. After
+// the measurement was cut short no rank reads, because the other one may have freed its memory.
+TEST(Calibration, WhoIsCutShortInReadsCanRead) {
+  std::atomic<bool> slow{false};
+  std::atomic<int> polls{0}, late{0};
+  std::array<Costs, 2> costs;
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    own_ns = 0;
+    bool over = false;
+    channel.on_signal = [first = tick](uint32_t signalled) { own_ns += 50 + signalled - first; };
+    channel.on_read = [&, rank](size_t bytes) {
+      late += over;
+      if (rank != 0 || bytes != Cost::kSizes.back() || slow || over) return FSCCL_OK;
+      slow = true;
+      // Rank 1 looks at its clock after the first 1000 polls of a wait.
+      while (polls < 3000) std::this_thread::yield();
+      slow = false;
+      over = true;
+      return FSCCL_OK;
+    };
+    channel.on_poll = [&, rank](auto...) {
+      if (rank != 1 || !slow) return true;
+      polls++;
+      own_ns += 1'000'000;
+      return true;
+    };
+    channel.on_word = [](fsccl_transport_word_t* word) { word->processor = -1; };
+    Startup startup{&channel, rank, 2, now_ns() + kLimitNs, [] { return false; }};
+    startup.clock = [] { return own_ns; };
+    costs[static_cast<size_t>(rank)] = calibrate(startup, 1, {}, false, &tick);
+  });
+  for (const Costs& one : costs) {
+    EXPECT_EQ(one.origin, CostsOrigin::table);
+    EXPECT_TRUE(one.can_read);
+  }
+  EXPECT_LE(late, 1) << "a read may follow the exchange in which rank 1 did not yet stop";
 }
 
 // Two ranks that do not run at once learn nevertheless whether the system lets them read each

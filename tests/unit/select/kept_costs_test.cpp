@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -40,6 +41,8 @@ class KeptCostsTest : public ::testing::Test {
     costs.read = {{exchange, 1000, 2000}};
     costs.side_by_side = exchange < 200 ? SideBySide::both : SideBySide::none;
     costs.can_read = reads;
+    costs.read_to_slots = std::min(0.4 + exchange / 1000, Costs::kMostToSlots);
+    costs.read_written = std::min(1 + exchange / 1000, Costs::kMostWritten);
     return costs;
   }
   void keep(std::initializer_list<double> exchanges, bool reads = true) const {
@@ -77,6 +80,8 @@ TEST_F(KeptCostsTest, EnoughStartsGiveTheMiddleOfEachTime) {
   EXPECT_EQ(all.enough()->exchange, 200);
   EXPECT_EQ(all.enough()->slot_cached.ns, (std::array<double, 3>{50, 49800, 9200}));
   EXPECT_EQ(all.enough()->read.ns[0], 200);
+  EXPECT_EQ(all.enough()->read_to_slots, found(200).read_to_slots);
+  EXPECT_EQ(all.enough()->read_written, found(200).read_written);
   EXPECT_EQ(all.enough()->side_by_side, SideBySide::none);  // one of three starts found another way
   EXPECT_TRUE(all.enough()->can_read);
   struct stat facts{};
