@@ -40,20 +40,19 @@ constexpr uint64_t kCould = 1;  // the signal of a rank that could read
 // at present, and the defaults are used.
 constexpr double kSlowExchange = 3000;
 constexpr double kSlowNetwork = 2'000'000;
-constexpr uint8_t kNetworkUnit = 64;  // ns; 1 ns within a host
-constexpr double kBetter = 0.95;      // a better choice takes at most this fraction of the time
+// The unit of times between hosts and within a host, in ns.
+constexpr uint8_t unit_of(bool mirrored) { return mirrored ? 64 : 1; }
+constexpr double kBetter = 0.95;  // a better choice takes at most this fraction of the time
 
 // The results, in the form that travels in the payload of a signal line.
 struct Findings {
-  // All times are in units of unit() ns. If slots are mirrored, read[0] is the time of a message.
+  // All times are in units of unit_of(mirrored) ns. If slots are mirrored, read[0] is the time of a message.
   uint16_t exchange = 0;
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
   uint8_t measured : 1 = 0, read_to_slots : 7 = 0;  // measured = 0: there are no results
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
   uint8_t read_written : 3 = 0;
-
-  uint8_t unit() const { return mirrored ? kNetworkUnit : 1; }
 };
 // A ratio that travels as a number of steps from the least on, which is 1. 0: it was not measured.
 struct Ratio {
@@ -80,7 +79,9 @@ Costs unpack(const Findings& found, const Costs& fallback) {
   costs.can_read = found.can_read != 0;
   if (!found.measured) return costs;
   costs.origin = CostsOrigin::calibration;
-  const auto ns = [&](uint16_t value) { return static_cast<double>(value) * found.unit(); };
+  const auto ns = [&](uint16_t value) {
+    return static_cast<double>(value) * unit_of(found.mirrored);
+  };
   const auto unpack = [&](Cost* cost, const std::array<uint16_t, Cost::kSizes.size()>& values) {
     std::transform(values.begin(), values.end(), cost->ns.begin(), ns);
   };
@@ -156,7 +157,7 @@ class Probe {
 
  private:
   uint16_t pack(double ns) const {
-    return static_cast<uint16_t>(std::clamp(ns / nothing_yet().unit(), 1.0, 65535.0));
+    return static_cast<uint16_t>(std::clamp(ns / unit_of(mirrored_), 1.0, 65535.0));
   }
   Findings nothing_yet() const {
     Findings found;
