@@ -116,8 +116,10 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   settings.asks_rarely = settings.publishes && rooted(call.op) && !selection.reads &&
                          kept->fallback.rounds == 1 && !asks(kept->fallback) &&
                          !options_.select.rule(rule_of_plan, call.op, call_bytes(call.op, shape));
-  settings.stores = stores_for(kept->plan);
-  settings.fallback_stores = stores_for(kept->fallback);
+  uint64_t read = 0, written = 0;
+  count_bytes(kept->fallback, &read, &written);
+  settings.stores = options_.stores_for(kept->bytes_read + kept->bytes_written);
+  settings.fallback_stores = options_.stores_for(read + written);
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   kept->small = alike && small_enough(kept->plan);
@@ -134,12 +136,6 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
   if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine_.ranks();
   return kept;
-}
-
-Stores Collectives::stores_for(const Plan& plan) const {
-  uint64_t read = 0, written = 0;
-  count_bytes(plan, &read, &written);
-  return read + written >= options_.streaming_bytes ? Stores::streaming : Stores::cached;
 }
 
 // Logs a warning if a rule names `by_hosts` (two levels, hierarchy.h) for a call for which this is

@@ -53,7 +53,10 @@ struct CollectiveOptions {
   // The path of the transport between these; null if the transport has only one.
   const char* path = nullptr;
   uint64_t streaming_bytes = 0;  // stores bypass the caches if a call works on so many bytes
-  uint64_t cache_bytes = 0;      // bytes of a core's own cache
+  Stores stores_for(uint64_t bytes) const {
+    return bytes >= streaming_bytes ? Stores::streaming : Stores::cached;
+  }
+  uint64_t cache_bytes = 0;  // bytes of a core's own cache
 };
 
 class Collectives {
@@ -97,7 +100,6 @@ class Collectives {
   std::shared_ptr<const KeptCall> make_kept_call(const CollectiveCall& call, const CallKey& key,
                                                  const Shape& shape) const;
   void announce_flat(const CollectiveCall& call, const Shape& shape) const;
-  Stores stores_for(const Plan& plan) const;
   bool common(uint32_t arena);
 
   Engine& engine_;

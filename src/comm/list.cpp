@@ -257,8 +257,8 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
       fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings.premul));
     }
   }
-  if (kept.bytes_read + kept.bytes_written >= collectives.options().streaming_bytes)
-    settings.stores = settings.fallback_stores = Stores::streaming;
+  settings.stores = settings.fallback_stores =
+      collectives.options().stores_for(kept.bytes_read + kept.bytes_written);
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();

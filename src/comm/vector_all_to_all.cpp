@@ -122,8 +122,7 @@ Completion table_is_here(Operation& op) {
       select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));
   uint64_t read = 0, written = 0;
   count_bytes(x.plan, &read, &written);
-  if (read + written >= x.options.streaming_bytes)
-    op.stores = op.fallback_stores = Stores::streaming;
+  op.stores = op.fallback_stores = x.options.stores_for(read + written);
   op.plan = &x.plan;
   op.inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(x.call.input));
   op.inline_bindings[0].location = x.input_location;

@@ -46,7 +46,8 @@ constexpr double kBetter = 0.95;  // a better choice takes at most this fraction
 
 // The results, in the form that travels in the payload of a signal line.
 struct Findings {
-  // All times are in units of unit_of(mirrored) ns. If slots are mirrored, read[0] is the time of a message.
+  // All times are in units of unit_of(mirrored) ns. If slots are mirrored, read[0] is the time of a
+  // message.
   uint16_t exchange = 0;
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;

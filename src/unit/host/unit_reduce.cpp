@@ -138,10 +138,7 @@ Status HostUnit::check_reduced(size_t index) {
 // are reduced from the caller's memory, or, on several hosts, from the slots as well.
 void HostUnit::copy_private_gradients(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
-  const Stores stores =
-      reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes
-          ? Stores::streaming
-          : Stores::cached;
+  const Stores stores = comm().collectives().options().stores_for(reduction.planned.bytes_read);
   for (size_t k = 0; k < reduction.params.size(); k++) {
     const size_t i = reduction.params[k];
     const auto* from = static_cast<const std::byte*>(grads[i]);
