@@ -59,11 +59,15 @@ _LATER = {
     'sync_module_states': 'state',
     'verify_replicas': 'state',
 }
+# These modules are imported when they are used. torchft and xla need packages that may be missing.
+_MODULES = ('ddp', 'fsdp2', 'torchft', 'xla')
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(f'.{_LATER[name]}', __name__), name)
+    if name in _MODULES:
+        return importlib.import_module(f'.{name}', __name__)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
