@@ -4,6 +4,8 @@ bit, for FSDP2, HSDP and models that are whole on every rank. Also tests the exa
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +110,68 @@ def test_mistakes_are_named(tmp_path):
         fsccl_torch.subscribe({'a': torch.zeros(3)}, ticket=bytes(256))
     with pytest.raises(fsccl_torch.FscclError, match='neither a ticket nor an address'):
         fsccl_torch.subscribe({'a': torch.zeros(3)})
+
+
+WAITS = """
+import sys
+import fsccl_torch, torch
+state = {'scale': torch.zeros(())}
+try:
+    if sys.argv[1] == 'address':
+        fsccl_torch.subscribe(state, address=sys.argv[2])
+    weights = fsccl_torch.subscribe(state, ticket=sys.argv[2])
+    print(weights.update(timeout=60).number, flush=True)
+    weights.update(timeout=None)
+except KeyboardInterrupt:
+    print('interrupted')
+"""
+
+
+@pytest.fixture
+def waiting():
+    """Starts a process that waits for a publication, or for its second version."""
+    made = []
+
+    def start(kind, where, **variables):
+        made.append(
+            subprocess.Popen(
+                [sys.executable, '-c', WAITS, kind, where],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **variables},
+            )
+        )
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.kill()
+        process.wait()
+
+
+def test_ctrl_c_ends_the_wait_for_a_publication(tmp_path, waiting):
+    secret = tmp_path / 'secret'
+    secret.write_text('00112233445566778899aabbccddeeff')
+    secret.chmod(0o600)
+    with socket.create_server(('127.0.0.1', 0)) as nobody:
+        nobody.settimeout(60)
+        process = waiting(
+            'address', f'127.0.0.1:{nobody.getsockname()[1]}', FSCCL_JOB_SECRET_FILE=str(secret)
+        )
+        with nobody.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[0] == 'interrupted\n'
+
+
+def test_ctrl_c_ends_the_wait_for_a_version(tmp_path, waiting):
+    ticket = str(tmp_path / 'ticket')
+    with ranks_.Ranks(1, start='spawn') as ranks:
+        ranks.run(trains, 'whole', ticket, None, 1)
+        process = waiting('ticket', ticket)
+        assert process.stdout.readline() == '1\n'
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[0] == 'interrupted\n'
+        ranks.run(ends)
 
 
 def test_the_example_writes_text_while_it_trains(tmp_path):

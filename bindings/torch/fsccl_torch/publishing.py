@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +28,7 @@ from .dtypes import MOVED
 
 _WIRE = {torch.bfloat16: c.BFLOAT16, torch.float16: c.FLOAT16, None: c.PUBLISH_EXACT}
 _TICKET_BYTES = 256
+_SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C takes effect
 
 
 class Version(NamedTuple):
@@ -257,6 +260,55 @@ def publish(
     return made
 
 
+def _default_timeout_ms() -> int:
+    text = ctypes.create_string_buffer(32)
+    c.check(c.lib.fsccl_config_get(b'FSCCL_TIMEOUT_MS', text, len(text)))
+    return int(text.value)
+
+
+class _Attempt:
+    """A call of fsccl_subscribe(), which may wait for as long as the subscription's timeout. It is
+    made by a thread of its own, so that Ctrl-C ends the wait for it. Nobody waits for it then; when
+    it returns, its thread leaves the publication again."""
+
+    def __init__(self, config: c.SubscribeConfig) -> None:
+        self._config = config
+        self._made = ctypes.c_void_p()
+        self._error: c.FscclError | None = None
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._abandoned = False
+
+    def handle(self, memory: object) -> ctypes.c_void_p:
+        """Returns the subscriber, or raises FscclError. `memory` lives as long as the call."""
+        threading.Thread(target=self._call, args=(memory,), daemon=True).start()
+        try:
+            self._over.wait()
+        except BaseException:
+            with self._lock:
+                self._abandoned = True
+                self._leave()
+            raise
+        if self._error:
+            raise self._error
+        return self._made
+
+    def _call(self, _memory: object) -> None:
+        made = ctypes.c_void_p()
+        status = c.lib.fsccl_subscribe(ctypes.byref(self._config), ctypes.byref(made))
+        with self._lock:
+            self._error = c.error(status) if status < 0 else None  # the text is this thread's own
+            self._made = made
+            if self._abandoned:
+                self._leave()
+        self._over.set()
+
+    def _leave(self) -> None:
+        if self._made:
+            c.lib.fsccl_subscriber_destroy(self._made)
+            self._made = ctypes.c_void_p()
+
+
 class Subscription:
     """The object that subscribe() returns. It is a context manager."""
 
@@ -292,7 +344,8 @@ class Subscription:
             given = c.UniqueId()
             given.bytes[:] = ticket
             config.ticket = ctypes.pointer(given)
-        c.check(c.lib.fsccl_subscribe(ctypes.byref(config), ctypes.byref(self._handle)))
+        self._timeout_ms = config.timeout_ms or _default_timeout_ms()
+        self._handle = _Attempt(config).handle(self._copies)
 
     def _memory(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
         """Returns host memory for the tensor's local part, and how the tensor is sharded. The
@@ -319,10 +372,16 @@ class Subscription:
         timeout. Raises FscclError when the publication has ended and its last version was
         delivered. The tensors are written only here."""
         got = c.Publication()
-        wait = -1 if timeout is None else int(1000 * timeout)
-        status = c.lib.fsccl_subscriber_update(self._handle, wait, ctypes.byref(got))
-        if c.check(status) == c.IN_PROGRESS:
-            return None
+        limit_ms = self._timeout_ms if timeout is None else int(1000 * timeout)
+        until = time.monotonic() + limit_ms / 1000
+        wait_ms = min(limit_ms, _SLICE_MS)
+        while (
+            c.check(c.lib.fsccl_subscriber_update(self._handle, wait_ms, ctypes.byref(got)))
+            == c.IN_PROGRESS
+        ):
+            wait_ms = min(int(1000 * (until - time.monotonic())), _SLICE_MS)
+            if wait_ms <= 0:
+                return None
         for tensor, local in self._copies:
             if tensor is not local:
                 tensor.copy_(local)
