@@ -75,7 +75,8 @@ typedef struct fsccl_publish_config {
  * rank's pieces. Errors besides: FSCCL_ERR_MISMATCH (ranks differ in what must be alike: the text
  * names the rank), FSCCL_ERR_NOT_AVAILABLE (a piece is memory of a GPU: publish a copy in host
  * memory), FSCCL_ERR_CONFIG (the port is in use; the secret's file is not accepted),
- * FSCCL_ERR_OUT_OF_MEMORY.
+ * FSCCL_ERR_OUT_OF_MEMORY, FSCCL_ERR_LIMIT (a name of more than 4096 bytes, or names and shapes of
+ * more than 256 MiB together).
  */
 FSCCL_API fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* config,
                                                 fsccl_comm_t comm, fsccl_publisher_t* publisher);
@@ -87,8 +88,9 @@ FSCCL_API fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* co
  * the step, the same on all ranks. Not collective: each rank calls it once for each version, and
  * subscribers see a version when all ranks have published it. Does not wait for subscribers or
  * other ranks. Blocks while it encodes (docs/publish.md has the time); when it returns, the pieces
- * may be changed. FSCCL_ERR_NOT_AVAILABLE: a piece is memory of a GPU. One thread at a time for
- * each publisher.
+ * may be changed. A call that fails counts: subscribers never see its version, and this rank's next
+ * call publishes the version after it. FSCCL_ERR_NOT_AVAILABLE: a piece is memory of a GPU. One
+ * thread at a time for each publisher.
  */
 FSCCL_API fsccl_status_t fsccl_publish(fsccl_publisher_t publisher, const void* const* shards,
                                        uint64_t label);

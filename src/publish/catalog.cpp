@@ -1,7 +1,6 @@
 #include "publish/catalog.h"
 
-#include <algorithm>
-
+#include "bootstrap/framed_socket.h"
 #include "wire/frame.h"
 
 namespace fsccl::publish {
@@ -10,8 +9,8 @@ namespace {
 constexpr size_t kMostNameBytes = 4096;
 
 void put(ByteWriter& writer, const Param& param) {
-  const size_t bytes = std::min(param.name.size(), kMostNameBytes);
-  writer.put(static_cast<uint16_t>(bytes)).put_raw(param.name.data(), bytes);
+  writer.put(static_cast<uint16_t>(param.name.size()));
+  writer.put_raw(param.name.data(), param.name.size());
   writer.put(static_cast<uint8_t>(param.dtype)).put(static_cast<int32_t>(param.shape.tied_to));
   writer.put(param.shape.block_rows).put(param.shape.block_columns);
   writer.put(static_cast<uint8_t>(param.shape.dims.size()));
@@ -82,6 +81,21 @@ Bytes encode(const Catalog& catalog) {
   writer.put(static_cast<uint32_t>(catalog.addresses.size()));
   for (const RankAddress& address : catalog.addresses) put(writer, address);
   return writer.take();
+}
+
+Status check_size(const Catalog& catalog) {
+  constexpr size_t kMostOfRank = 8 + 16 + 2 + 1 + sizeof(IpAddress) * kMostAddresses, kRest = 16;
+  for (size_t i = 0; i < catalog.params.size(); i++)
+    if (const size_t bytes = catalog.params[i].name.size(); bytes > kMostNameBytes)
+      return fail(FSCCL_ERR_LIMIT, "parameter {}: its name has {} bytes: give one of at most {}", i,
+                  bytes, kMostNameBytes);
+  const size_t bytes =
+      encode_params(catalog).size() + catalog.addresses.size() * kMostOfRank + kRest;
+  if (bytes <= kMaxTableBytes) return success();
+  return fail(FSCCL_ERR_LIMIT,
+              "the names and shapes of {} parameters take {} bytes, and {} are the most that a "
+              "subscriber takes: give shorter names, or publish in parts",
+              catalog.params.size(), bytes, kMaxTableBytes);
 }
 
 Result<RankAddress> decode_rank_address(ByteView payload) {

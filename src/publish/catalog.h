@@ -46,6 +46,8 @@ struct Catalog {
 // Encodes all but the number and the addresses. The result must be the same on all ranks.
 Bytes encode_params(const Catalog& catalog);
 Bytes encode(const Catalog& catalog);
+// Fails with FSCCL_ERR_LIMIT if the catalog is more than subscribers take.
+Status check_size(const Catalog& catalog);
 Result<Catalog> decode_catalog(ByteView payload);
 Result<RankAddress> decode_rank_address(ByteView payload);
 

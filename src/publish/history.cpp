@@ -8,6 +8,13 @@
 #include "kernels/crc32c.h"
 
 namespace fsccl::publish {
+namespace {
+
+// Memory of a record for each of its blocks, beside the block's bytes: its place in the list, and
+// what an allocation takes more than it was asked for.
+constexpr uint64_t kBlockCost = sizeof(Bytes) + 32;
+
+}  // namespace
 
 History::History(uint64_t words, uint64_t limit_bytes)
     : limit_(limit_bytes), previous_(words), encoded_(delta_block_bound(kDeltaBlockWords)) {
@@ -17,8 +24,8 @@ History::History(uint64_t words, uint64_t limit_bytes)
 
 void History::begin(bool records) {
   making_ = nullptr;
-  // An earlier version may never have been ended. Then a part of the words are already newer than
-  // the version that subscribers have, so records of this one would not lead from there.
+  // After a version that was skipped, some words may already be newer than those of the version
+  // that subscribers have, so records of this one would not lead from there.
   if (records && !publishing_) {
     making_ = std::make_shared<Record>(total_);
     making_->version = version_ + 1;
@@ -96,7 +103,8 @@ void History::encode(size_t block, const uint16_t* words, DeltaForm form, DeltaS
 
 void History::add_encoded(size_t block) {
   if (!making_) return;  // the record was given up
-  if (!make_room(encoded_bytes_, [&] { return making_ != nullptr; })) return;
+  const uint64_t cost = encoded_bytes_ + kBlockCost;
+  if (!make_room(cost, [&] { return making_ != nullptr; })) return;
   try {
     making_->blocks[block].assign(encoded_.data(), encoded_.data() + encoded_bytes_);
   } catch (const std::bad_alloc&) {  // subscribers get whole copies; training goes on
@@ -104,7 +112,8 @@ void History::add_encoded(size_t block) {
     given_up_++;
     return;
   }
-  add(making_->held, encoded_bytes_);
+  making_->bytes += encoded_bytes_;
+  add(making_->held, cost);
 }
 
 void History::copy(size_t block, const uint16_t* words) {
@@ -124,7 +133,7 @@ uint64_t History::end(uint64_t label) {
   }
   making_->label = label;
   making_->sum = sum_;
-  newest_record_bytes_ = making_->held.bytes();
+  newest_record_bytes_ = making_->bytes;
   const std::shared_ptr<const Record> made = std::move(making_);
   making_ = nullptr;
   try {
@@ -135,14 +144,20 @@ uint64_t History::end(uint64_t label) {
   return newest_record_bytes_;
 }
 
+void History::skip() {
+  publishing_ = true;
+  making_ = nullptr;
+  records_.clear();
+  version_++;
+}
+
 bool History::has_records(const Want& want) const {
   if (want.base == 0 || records_.empty() || records_.front()->version > want.base + 1 ||
       records_.back()->version < want.version)
     return false;
   uint64_t bytes = 0;
   for (const auto& record : records_)
-    if (record->version > want.base && record->version <= want.version)
-      bytes += record->held.bytes();
+    if (record->version > want.base && record->version <= want.version) bytes += record->bytes;
   return bytes <= most_record_bytes(range_.words);
 }
 
@@ -154,7 +169,7 @@ History::Answer History::answer(const Want& want, Sending& sending) {
     for (const auto& record : records_) {
       if (record->version <= want.base || record->version > want.version) continue;
       sending.records_.push_back(record);
-      sending.head_.bytes += record->held.bytes();
+      sending.head_.bytes += record->bytes;
     }
     const Record& last = *sending.records_.back();
     sending.head_.base = want.base;

@@ -49,6 +49,7 @@ class Held {
 struct Record {
   explicit Record(std::shared_ptr<std::atomic<uint64_t>> total) : held(std::move(total)) {}
   uint64_t version = 0, label = 0;
+  uint64_t bytes = 0;  // bytes of all blocks; `held` also has what the blocks cost beside them
   uint32_t sum = 0;
   std::vector<Bytes> blocks;
   Held held;
@@ -103,6 +104,9 @@ class History {
   void copy(size_t block, const uint16_t* words);
   void add_encoded(size_t block);  // called after encode(), under the lock
   uint64_t end(uint64_t label);    // returns the bytes of the record; 0: none was made
+  // Ends a version that could not be published. Its number counts, so that this rank's numbers stay
+  // those of the other ranks, and nobody can have it. No whole copy begins before the next end().
+  void skip();
 
   // later: the version is not published yet, or a whole copy of it cannot begin now. gone: the rank
   // has a newer version, and no records that lead to the one that is wanted.

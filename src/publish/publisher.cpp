@@ -54,6 +54,7 @@ Result<std::shared_ptr<Publisher>> Publisher::create(Communicator& comm,
 
 // Does the part of create() that needs no other rank.
 Status Publisher::prepare() {
+  FSCCL_TRY(check_size(request_.catalog));
   FSCCL_ASSIGN(const std::vector<Layout> layouts, layouts_of(request_.catalog));
   range_ = words_of_rank(request_.catalog, layouts, rank_);
   if (!request_.limit_bytes)
@@ -256,6 +257,11 @@ Status Publisher::check_shards(const void* const* shards) const {
 }
 
 Status Publisher::publish(const void* const* shards, uint64_t label) {
+  // A call that fails, or has no memory, takes the number of its version along.
+  Undo failed([&] {
+    const std::lock_guard lock(mutex_);
+    history_->skip();
+  });
   double cpu_s = 0;
   {
     const CpuTime time(&cpu_s);
@@ -287,6 +293,7 @@ Status Publisher::publish(const void* const* shards, uint64_t label) {
   }
   const std::lock_guard lock(mutex_);
   const uint64_t bytes = history_->end(label);
+  failed.keep();
   records_bytes_ += bytes;
   records_ += bytes ? 1 : 0;
   publish_cpu_s_ += cpu_s;

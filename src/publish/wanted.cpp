@@ -21,9 +21,9 @@ std::string name_of(const WantedParam& param, size_t index) {
 }
 
 // Returns true if the parameter is stored row by row: always, except where blocks of the ragged
-// layout have several rows and are narrower than the matrix.
+// layout have several rows and are narrower than the matrix. One dimension is one row.
 bool row_major(const ParamShape& shape) {
-  return shape.block_rows <= 1 || shape.dims.empty() ||
+  return shape.block_rows <= 1 || shape.dims.size() < 2 ||
          shape.block_columns >= static_cast<uint64_t>(std::max<int64_t>(shape.dims.back(), 0));
 }
 

@@ -207,6 +207,7 @@ int train(const Child& child) {
   if (child.rank == 0) write_ticket(ticket);
   tell_report(publisher);
   const auto steps = static_cast<uint64_t>(number_of("STEPS", 0));
+  const auto fails_every = static_cast<uint64_t>(number_of("FAILS_EVERY", 0));
   const std::string stop = text_of("TICKET") + ".stop";
   // Ranks go on together, as in training, so that they stop after the same version.
   for (uint64_t step = 1; steps ? step <= steps : true; step++) {
@@ -215,7 +216,12 @@ int train(const Child& child) {
          fsccl_all_reduce(&ends, &ends, 1, FSCCL_INT64, FSCCL_MAX, comm, nullptr, nullptr));
     if (ends) break;
     model.advance_to(step);
-    need("publish", fsccl_publish(publisher, shards().data(), 10 * step));
+    if (child.rank == 1 && fails_every && step % fails_every == 0) {
+      const std::vector<const void*> none(all.size());
+      if (fsccl_publish(publisher, none.data(), 10 * step) != FSCCL_ERR_INVALID_ARGUMENT) return 1;
+    } else {
+      need("publish", fsccl_publish(publisher, shards().data(), 10 * step));
+    }
     usleep(static_cast<useconds_t>(number_of("PACE_US", 0)));
     if (step == static_cast<uint64_t>(number_of("TELL_AT", 0))) puts("there");
   }
@@ -451,6 +457,16 @@ TEST_F(Publishing, ALateSubscriberGetsAWholeCopyAndThenRecords) {
   EXPECT_EQ(last_number(reader, "last"), last_number(0, "version")) << processes_.report();
 }
 
+// A rank's failed call counts, so the versions of the ranks stay together: each one that the
+// subscriber sees is of one step, or it would differ from what the step makes.
+TEST_F(Publishing, AFailedCallLeavesOutItsVersionAlone) {
+  start_ranks(2, {{"STEPS", "299"}, {"FAILS_EVERY", "4"}, {"PACE_US", "1000"}});
+  const int reader = start_reader();
+  ASSERT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
+  EXPECT_GT(last_number(reader, "seen"), 1u) << processes_.report();
+  EXPECT_EQ(last_number(reader, "last"), 299u) << processes_.report();
+}
+
 // While a subscriber is stopped, it takes nothing, and the ranks hold no more than their limit (a
 // rank that holds more ends). Then the subscriber gets a whole copy.
 TEST_F(Publishing, ASlowSubscriberCostsALimitedAmountOfMemory) {
@@ -599,6 +615,10 @@ TEST(PublishCalls, MistakesAreNamed) {
   param.dims = 9;
   refused("dims is 9");
   param.dims = 1;
+  const std::string long_name(5000, 'w');
+  param.name = long_name.c_str();
+  refused("parameter 0: its name has 5000 bytes: give one of at most 4096");
+  param.name = "w";
   ASSERT_EQ(fsccl_publisher_create(&config, comm, &publisher), FSCCL_OK);
   EXPECT_EQ(fsccl_publish(publisher, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_THAT(last_error().text, HasSubstr("'w'): its shard is NULL"));

@@ -113,8 +113,9 @@ def test_mistakes_are_named(tmp_path):
 
 
 WAITS = """
-import sys
+import signal, sys
 import fsccl_torch, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does with it
 state = {'scale': torch.zeros(())}
 try:
     if sys.argv[1] == 'address':
@@ -161,6 +162,35 @@ def test_ctrl_c_ends_the_wait_for_a_publication(tmp_path, waiting):
         with nobody.accept()[0]:
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60)[0] == 'interrupted\n'
+            assert process.returncode == 0
+
+
+class Interrupting(torch.Tensor):
+    """A tensor whose first copy is interrupted."""
+
+    interrupts = True
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.copy_ and cls.interrupts:
+            cls.interrupts = False
+            raise KeyboardInterrupt
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_a_version_whose_copies_were_interrupted_is_completed(tmp_path):
+    ticket = str(tmp_path / 'ticket')
+    with ranks_.Ranks(1, start='spawn') as ranks:
+        expected = ranks.run(trains, 'whole', ticket, None, 1)[0][0]['first.weight']
+        got = torch.zeros(13, 31).t().as_subclass(Interrupting)  # not contiguous, so it is a copy
+        with fsccl_torch.subscribe({'first.weight': got}, ticket=ticket) as weights:
+            with pytest.raises(KeyboardInterrupt):
+                weights.update(timeout=60)
+            assert not torch.equal(got.as_subclass(torch.Tensor), expected)
+            assert weights.update(timeout=60) == (1, 0)
+            assert torch.equal(got.as_subclass(torch.Tensor), expected)
+            assert weights.update() is None
+        ranks.run(ends)
 
 
 def test_ctrl_c_ends_the_wait_for_a_version(tmp_path, waiting):
@@ -171,6 +201,7 @@ def test_ctrl_c_ends_the_wait_for_a_version(tmp_path, waiting):
         assert process.stdout.readline() == '1\n'
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=60)[0] == 'interrupted\n'
+        assert process.returncode == 0
         ranks.run(ends)
 
 

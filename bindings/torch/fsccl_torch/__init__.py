@@ -55,7 +55,7 @@ _LATER = {
     'publish': 'publishing',
     'redistribute': 'survivors',
     'shrink': 'survivors',
-    'subscribe': 'publishing',
+    'subscribe': 'subscribing',
     'sync_module_states': 'state',
     'verify_replicas': 'state',
 }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends a model's weights to processes outside of its job. The ranks that train call publish(), and
-other processes, such as inference and evaluation, call subscribe(). docs/publish.md says how it
-works.
+"""Sends a model's weights to processes outside of its job, which call subscribe() (subscribing.py).
+docs/publish.md says how it works.
 
 Each rank publishes the shards that it holds. If a tensor is whole on every rank, a rank publishes
 the rows that torch.chunk would give it.
@@ -11,12 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
-import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,27 +24,17 @@ from .backend import FscclBackend
 from .dtypes import MOVED
 
 _WIRE = {torch.bfloat16: c.BFLOAT16, torch.float16: c.FLOAT16, None: c.PUBLISH_EXACT}
-_TICKET_BYTES = 256
-_SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C takes effect
 
 
-class Version(NamedTuple):
-    """A version of a publication. `number` counts from 1, and `label` is the publisher's own
-    number."""
-
-    number: int
-    label: int
-
-
-def _milliseconds(timeout: float | None) -> int:
+def milliseconds(timeout: float | None) -> int:
     return 0 if timeout is None else max(1, int(1000 * timeout))
 
 
-def _tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
-def _sharded_dim(name: str, tensor: DTensor) -> int | None:
+def sharded_dim(name: str, tensor: DTensor) -> int | None:
     """Returns the dimension of the mesh over which a DTensor is sharded by rows, or None if it is
     whole."""
     sharded = [dim for dim, place in enumerate(tensor.placements) if not place.is_replicate()]
@@ -61,7 +48,7 @@ def _sharded_dim(name: str, tensor: DTensor) -> int | None:
     return sharded[0] if sharded else None
 
 
-def _describe(param: c.Param, name: bytes, tensor: torch.Tensor) -> None:
+def describe(param: c.Param, name: bytes, tensor: torch.Tensor) -> None:
     code, per = MOVED[tensor.dtype]
     shape = [*tensor.shape] if per == 1 else [*tensor.shape, per]
     param.name, param.dims, param.dtype, param.tied_to = name, len(shape), code, -1
@@ -78,7 +65,7 @@ class _Ranks:
         found: dict[Any, Any] = {}
         self.publishes = True
         for name, tensor in tensors.items():
-            dim = _sharded_dim(name, tensor) if isinstance(tensor, DTensor) else None
+            dim = sharded_dim(name, tensor) if isinstance(tensor, DTensor) else None
             if dim is None:
                 continue
             mesh = tensor.device_mesh
@@ -138,7 +125,7 @@ class Publisher:
         params = (c.Param * len(state))()
         owners: dict[int, int] = {}
         for index, (name, tensor) in enumerate(state.items()):
-            _describe(params[index], name.encode(), tensor)
+            describe(params[index], name.encode(), tensor)
             params[index].tied_to = owners.setdefault(id(tensor), index)
             if params[index].tied_to == index:
                 params[index].tied_to = -1
@@ -163,8 +150,14 @@ class Publisher:
             raise ValueError(
                 'fsccl_torch.publish: the model has other tensors than when it was published first'
             )
-        pieces = [self._ranks.piece(tensor) for tensor in state.values()]
-        places = (ctypes.c_void_p * len(pieces))(*[piece.data_ptr() or None for piece in pieces])
+        places = (ctypes.c_void_p * len(state))()
+        try:
+            pieces = [self._ranks.piece(tensor) for tensor in state.values()]
+            places[:] = [piece.data_ptr() or None for piece in pieces]
+        except BaseException:
+            # A call that fails counts, so that this rank's versions stay those of the others.
+            c.lib.fsccl_publish(self._handle, (ctypes.c_void_p * len(state))(), label)
+            raise
         c.check(c.lib.fsccl_publish(self._handle, places, label))
 
     @property
@@ -241,7 +234,7 @@ def publish(
     port: the TCP port of this rank. With 0 the system chooses one.
 
     Shards on a GPU are copied to the host first. With HSDP the first replica publishes."""
-    state = _tensors(model.state_dict(keep_vars=True))
+    state = tensors(model.state_dict(keep_vars=True))
     made = _publishers.get(model)
     if made is None:
         made = Publisher(
@@ -249,8 +242,8 @@ def publish(
             group,
             wire_dtype,
             limit_bytes=limit_bytes,
-            timeout_ms=_milliseconds(timeout),
-            linger_ms=_milliseconds(linger),
+            timeout_ms=milliseconds(timeout),
+            linger_ms=milliseconds(linger),
             port=port,
         )
         _publishers[model] = made
@@ -258,187 +251,3 @@ def publish(
             made.write_ticket(ticket)
     made.publish(state, label)
     return made
-
-
-def _default_timeout_ms() -> int:
-    text = ctypes.create_string_buffer(32)
-    c.check(c.lib.fsccl_config_get(b'FSCCL_TIMEOUT_MS', text, len(text)))
-    return int(text.value)
-
-
-class _Attempt:
-    """A call of fsccl_subscribe(), which may wait for as long as the subscription's timeout. It is
-    made by a thread of its own, so that Ctrl-C ends the wait for it. Nobody waits for it then; when
-    it returns, its thread leaves the publication again."""
-
-    def __init__(self, config: c.SubscribeConfig) -> None:
-        self._config = config
-        self._made = ctypes.c_void_p()
-        self._error: c.FscclError | None = None
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._abandoned = False
-
-    def handle(self, memory: object) -> ctypes.c_void_p:
-        """Returns the subscriber, or raises FscclError. `memory` lives as long as the call."""
-        threading.Thread(target=self._call, args=(memory,), daemon=True).start()
-        try:
-            self._over.wait()
-        except BaseException:
-            with self._lock:
-                self._abandoned = True
-                self._leave()
-            raise
-        if self._error:
-            raise self._error
-        return self._made
-
-    def _call(self, _memory: object) -> None:
-        made = ctypes.c_void_p()
-        status = c.lib.fsccl_subscribe(ctypes.byref(self._config), ctypes.byref(made))
-        with self._lock:
-            self._error = c.error(status) if status < 0 else None  # the text is this thread's own
-            self._made = made
-            if self._abandoned:
-                self._leave()
-        self._over.set()
-
-    def _leave(self) -> None:
-        if self._made:
-            c.lib.fsccl_subscriber_destroy(self._made)
-            self._made = ctypes.c_void_p()
-
-
-class Subscription:
-    """The object that subscribe() returns. It is a context manager."""
-
-    def __init__(
-        self,
-        state: Mapping[str, torch.Tensor],
-        ticket: bytes | None,
-        address: str | None,
-        timeout: float | None,
-        names: Mapping[str, str],
-    ) -> None:
-        self._handle = ctypes.c_void_p()
-        self._copies: list = []
-        params, sharding = (c.Param * len(state))(), None
-        for param, (name, tensor) in zip(params, state.items()):
-            _describe(param, names.get(name, name).encode(), tensor)
-            local, mine = self._memory(name, tensor)
-            if sharding not in (None, mine):
-                raise ValueError(
-                    f"fsccl_torch.subscribe: '{name}' is sharded otherwise than the tensors before "
-                    'it: subscribe to each kind'
-                )
-            sharding, param.shard = mine, local.data_ptr() or None
-        config = c.SubscribeConfig(
-            address=address.encode() if address else None,
-            params=params,
-            count=len(state),
-            sharding=c.Sharding(c.LAYOUT_PER_PARAM, *(sharding or (1, 0))),
-            timeout_ms=_milliseconds(timeout),
-            param_size=ctypes.sizeof(c.Param),
-        )
-        if ticket is not None:
-            given = c.UniqueId()
-            given.bytes[:] = ticket
-            config.ticket = ctypes.pointer(given)
-        self._timeout_ms = config.timeout_ms or _default_timeout_ms()
-        self._handle = _Attempt(config).handle(self._copies)
-
-    def _memory(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
-        """Returns host memory for the tensor's local part, and how the tensor is sharded. The
-        memory is the tensor's own if it is contiguous memory of the host."""
-        place = (1, 0)
-        if isinstance(tensor, DTensor):
-            dim = _sharded_dim(name, tensor)
-            mesh = tensor.device_mesh
-            if dim is not None:
-                place = (mesh.size(dim), mesh.get_local_rank(dim))
-            tensor = tensor.to_local()
-        tensor = tensor.detach()
-        local = tensor
-        if tensor.device.type != 'cpu' or not tensor.is_contiguous():
-            local = torch.empty(
-                tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == 'cuda'
-            )
-        self._copies.append((tensor, local))
-        return local, place
-
-    def update(self, timeout: float | None = 0.0) -> Version | None:
-        """Fills the tensors with the newest complete version, and returns it. Returns None if there
-        is no newer one after `timeout` seconds; with None it waits as long as the subscription's
-        timeout. Raises FscclError when the publication has ended and its last version was
-        delivered. The tensors are written only here."""
-        got = c.Publication()
-        limit_ms = self._timeout_ms if timeout is None else int(1000 * timeout)
-        until = time.monotonic() + limit_ms / 1000
-        wait_ms = min(limit_ms, _SLICE_MS)
-        while (
-            c.check(c.lib.fsccl_subscriber_update(self._handle, wait_ms, ctypes.byref(got)))
-            == c.IN_PROGRESS
-        ):
-            wait_ms = min(int(1000 * (until - time.monotonic())), _SLICE_MS)
-            if wait_ms <= 0:
-                return None
-        for tensor, local in self._copies:
-            if tensor is not local:
-                tensor.copy_(local)
-        return Version(got.version, got.label)
-
-    def report(self) -> dict[str, Any]:
-        """Returns the fields of fsccl_subscribe_report_t."""
-        report = c.SubscribeReport()
-        c.check(c.lib.fsccl_subscriber_report(self._handle, ctypes.byref(report)))
-        return report.figures()
-
-    def close(self) -> None:
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            c.check(c.lib.fsccl_subscriber_destroy(handle))
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _read_ticket(ticket: bytes | str | os.PathLike[str]) -> bytes:
-    read = ticket if isinstance(ticket, bytes) else Path(ticket).read_bytes()
-    if len(read) != _TICKET_BYTES:
-        raise ValueError(
-            f'fsccl_torch.subscribe: a ticket has {_TICKET_BYTES} bytes, this one has {len(read)}'
-        )
-    return read
-
-
-def subscribe(
-    state_dict: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]],
-    *,
-    ticket: bytes | str | os.PathLike[str] | None = None,
-    address: str | None = None,
-    timeout: float | None = None,
-    names: Mapping[str, str] | None = None,
-) -> Subscription:
-    """Subscribes to what publish() publishes, in a process outside of the job. The process needs no
-    process group.
-
-    state_dict: names and tensors, such as model.state_dict(), for all or some of the published
-    tensors. They are whole, or DTensors sharded by rows. Subscription.update() fills them in place,
-    and converts between float types.
-
-    names: {name here: name under which the tensor is published}, where these differ.
-
-    ticket: the file that publish() wrote, or its bytes.
-
-    address: without a ticket, "host:port" of any rank (Publisher.report()['port']). Both sides must
-    then have the same FSCCL_JOB_SECRET_FILE.
-
-    timeout: the call waits at most so many seconds for the publication, and afterwards a rank that
-    is silent for so long counts as lost (FSCCL_TIMEOUT_MS)."""
-    state = _tensors(dict(state_dict))
-    return Subscription(
-        state, None if ticket is None else _read_ticket(ticket), address, timeout, names or {}
-    )

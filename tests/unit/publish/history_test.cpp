@@ -106,6 +106,35 @@ TEST(History, ThereIsNoRecordAfterAVersionThatWasNotEnded) {
   publishing.history.stop(sending);
 }
 
+// Nobody can have a version that was skipped, and the number of the next one is what it would be.
+TEST(History, ASkippedVersionCountsAndIsGone) {
+  Publishing ranks(100 * kWords);
+  ranks.publish();
+  ranks.history.begin(true);
+  ranks.history.keep(0);
+  ranks.history.skip();
+  ranks.versions.push_back({});
+  EXPECT_EQ(ranks.history.version(), 2u);
+  Sending sending;
+  EXPECT_EQ(ranks.history.answer({0, 2}, sending), History::Answer::later);
+  EXPECT_EQ(ranks.history.answer({0, 1}, sending), History::Answer::gone);
+  ranks.publish();
+  EXPECT_EQ(ranks.history.answer({1, 2}, sending), History::Answer::gone);
+  ASSERT_EQ(ranks.history.answer({1, 3}, sending), History::Answer::ready);
+  EXPECT_EQ(sending.head().base, 0u);
+  EXPECT_TRUE(ranks.rest_is(sending, {}, ranks.versions[2]));
+}
+
+// Records of a model that hardly changes have little in their blocks. The memory that blocks take
+// beside their bytes counts, too.
+TEST(History, BlocksOfNothingCount) {
+  Publishing ranks(1'000'000);
+  for (int i = 0; i < 20; i++) ranks.publish(kWords);
+  EXPECT_GE(ranks.history.held_bytes(),
+            19 * (ranks.history.newest_record_bytes() + 4 * sizeof(Bytes)));
+  EXPECT_LT(ranks.history.newest_record_bytes(), 4 * 100);
+}
+
 TEST(History, AWholeCopyIsOfItsVersionWhateverIsPublishedMeanwhile) {
   Publishing ranks(2 * kWords + 1000);
   ranks.publish(9, false);

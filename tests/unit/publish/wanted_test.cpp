@@ -82,6 +82,26 @@ TEST(Wanted, WhatDoesNotFitIsNamed) {
             FSCCL_ERR_INVALID_ARGUMENT);
 }
 
+// A parameter of one dimension is one row, so its blocks do not change its order.
+TEST(Wanted, BlocksOfRowsMatterForMatricesAlone) {
+  Catalog catalog = catalog_of(FSCCL_LAYOUT_RAGGED, 2);
+  ParamShape blocked{{7, 5}};
+  blocked.block_rows = blocked.block_columns = 3;
+  catalog.params = {{"a", blocked, FSCCL_BFLOAT16}};
+  catalog.params.push_back({"bias", {{40}}, FSCCL_BFLOAT16});
+  catalog.params[1].shape.block_rows = catalog.params[1].shape.block_columns = 8;
+  catalog.unit_params = {2};
+  uint32_t memory[64] = {};
+  const auto wanted = [&](const char* name, std::vector<int64_t> dims) {
+    return match(catalog, {{name, {std::move(dims)}, FSCCL_FLOAT32, memory}},
+                 {FSCCL_LAYOUT_PER_PARAM, 1, 0})
+        .status()
+        .code();
+  };
+  EXPECT_EQ(wanted("a", {7, 5}), FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(wanted("bias", {40}), FSCCL_OK);
+}
+
 // A tied parameter is delivered from the elements of its owner, whose type counts.
 TEST(Wanted, ATiedParameterHasTheTypeOfItsOwner) {
   Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 1);
