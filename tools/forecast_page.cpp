@@ -1,5 +1,5 @@
 // Makes the page of a forecast: the two streams of a step, memory over time, units, and the step on
-// more ranks.
+// more ranks. Charts of what the answer lacks are left out.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +23,7 @@ using fsccl::perf::Table;
 constexpr size_t kMostAreas = 4000;
 
 std::string streams_chart(const Json& answer) {
+  if (!answer.contains("timeline")) return {};
   MapChart chart;
   chart.title = "A micro-batch on two streams";
   chart.x_label = "ms";
@@ -53,6 +54,7 @@ std::string streams_chart(const Json& answer) {
 }
 
 std::string memory_chart(const Json& answer) {
+  if (!answer.contains("timeline")) return {};
   Line all{"all in use", {}, 0, false, false, true}, slots{"slots", {}, 1, false, false, true};
   Line activations{"activations", {}, 2, false, false, true}, limit{"limit", {}, 7, true};
   // Slots stay reserved where the plan has places for others, so a rank needs more than is in use.
@@ -77,6 +79,7 @@ std::string memory_chart(const Json& answer) {
 }
 
 std::string scaling_chart(const Json& answer) {
+  if (!answer.contains("scaling")) return {};
   Line step{"step", {}, 0}, exposed{"exposed communication", {}, 1};
   for (const Json& point : answer["scaling"]) {
     step.points.emplace_back(number_at(point, "ranks"), number_at(point, "step_s"));

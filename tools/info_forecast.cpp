@@ -263,6 +263,17 @@ fsccl_dtype_t type_of(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+// Returns the text at a key of an object, if there is one.
+std::optional<std::string> text_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? std::optional(found->get<std::string>())
+                                                   : std::nullopt;
+}
+
+}  // namespace
+
 // Returns the path of the machine's file, or "here". Returns nothing, after a line on the standard
 // error, if --machine is wrong.
 std::optional<std::string> ForecastCommand::machine_file() const {
@@ -276,7 +287,8 @@ std::optional<std::string> ForecastCommand::machine_file() const {
   return std::nullopt;
 }
 
-std::optional<Json> ForecastCommand::machine(const std::string& file) const {
+std::optional<Json> ForecastCommand::machine(const std::string& file,
+                                             const std::string& compute) const {
   std::optional<Json> machine;
   if (machine_ == "here") {
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
@@ -298,7 +310,7 @@ std::optional<Json> ForecastCommand::machine(const std::string& file) const {
   if (tflops_ > 0) {
     Json& rates = (*machine)["tflops"];
     if (!rates.is_object()) rates = Json::object();
-    rates[compute_] = tflops_;
+    rates[compute] = tflops_;
     if (machine_ == "here") (*machine)["source"] = "of --tflops; the rest was measured here";
   }
   if (efficiency_ > 0) (*machine)["efficiency"] = efficiency_;
@@ -353,20 +365,37 @@ Json ForecastCommand::configuration(Json model, Json machine) const {
   return given;
 }
 
+// Returns false, after a line on the standard error, if a key of --config contradicts an option, or
+// takes a default away.
+bool ForecastCommand::goes_with_options(const Json& more) const {
+  for (const auto& [key, value] : more.items())
+    if (value.is_null()) {
+      fmt::print(stderr, "fsccl-info: --config {}: \"{}\" is null: leave the key out\n", config_,
+                 key);
+      return false;
+    }
+  if (efficiency_ <= 0 || !more.contains("calibration")) return true;
+  fmt::print(stderr,
+             "fsccl-info: --efficiency and \"calibration\" of {} both say what part of the peak is "
+             "reached: leave one of the two out\n",
+             config_);
+  return false;
+}
+
 int ForecastCommand::run() const {
   const auto model_file = find_named(model_, "model", fsccl::perf::model_folders());
   const auto on_file = machine_file();
   if (!model_file || !on_file) return 2;
-  const std::optional<Json> model = read_json(*model_file), on = machine(*on_file);
+  const std::optional<Json> more = config_.empty() ? Json::object() : read_json(config_);
+  if (!more) return 1;
+  if (!goes_with_options(*more)) return 2;
+  const std::optional<Json> model = read_json(*model_file),
+                            on = machine(*on_file, text_at(*more, "compute").value_or(compute_));
   if (!model || !on) return 1;
   Json given = configuration(*model, *on);
   if (!add_sizes(&given)) return 2;
-  if (!config_.empty()) {
-    const std::optional<Json> more = read_json(config_);
-    if (!more) return 1;
-    if (more->contains("calibration")) given.erase("calibration");  // it is not added to --measured
-    given.merge_patch(*more);
-  }
+  if (more->contains("calibration")) given.erase("calibration");  // it is not added to --measured
+  given.merge_patch(*more);
   std::string configuration;
   try {
     configuration = given.dump();
@@ -388,5 +417,5 @@ int ForecastCommand::run() const {
   }
   const Json answer = Json::parse(text);
   fmt::print("{}", json_ ? text + "\n" : forecast_text(answer));
-  return page && !page->write(forecast_page(answer)) ? 1 : 0;  // main() flushes
+  return page && !page->write(forecast_page(answer)) ? 2 : 0;  // main() flushes
 }

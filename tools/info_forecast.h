@@ -18,7 +18,8 @@ class ForecastCommand {
   void add_step_options();
   void add_output_options();
   std::optional<std::string> machine_file() const;
-  std::optional<nlohmann::json> machine(const std::string& file) const;
+  std::optional<nlohmann::json> machine(const std::string& file, const std::string& compute) const;
+  bool goes_with_options(const nlohmann::json& more) const;
   bool add_sizes(nlohmann::json* given) const;
   nlohmann::json configuration(nlohmann::json model, nlohmann::json machine) const;
 

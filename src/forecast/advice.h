@@ -8,8 +8,8 @@
 namespace fsccl::forecast {
 
 // `choices` are those of search(). If none of them fits, the text says what takes less memory. The
-// text is empty if the setup fits already.
-std::string advice_of(const Model& model, const Forecast& forecast,
-                      const std::vector<Choice>& choices);
+// text is empty if the setup fits already; otherwise `choices` has one or more.
+Result<std::string> advice_of(Forecaster& forecaster, const Forecast& forecast,
+                              const std::vector<Choice>& choices);
 
 }  // namespace fsccl::forecast

@@ -352,8 +352,8 @@ Status write_extras(const JsonValue& given, Forecaster& forecaster, const Foreca
     FSCCL_ASSIGN(choices, search(forecaster, forecast.setup));
     out.entry("search", [&] { write_search(choices, forecast.setup, out); });
   }
-  if (const std::string advice = advice_of(forecaster.model(), forecast, choices); !advice.empty())
-    out.entry("advice", advice);
+  FSCCL_ASSIGN(const std::string advice, advice_of(forecaster, forecast, choices));
+  if (!advice.empty()) out.entry("advice", advice);
   std::vector<std::string> left_out;
   if (wanted(given, "what_if")) {
     FSCCL_ASSIGN(const std::vector<WhatIf> answers, what_if(forecaster, forecast.setup));

@@ -1,11 +1,12 @@
 #include "forecast/estimate.h"
 
 #include <algorithm>
+#include <set>
 
 namespace fsccl::forecast {
 namespace {
 
-constexpr double kWide = 4, kHalf = 2;  // bytes
+constexpr double kWide = 4;  // bytes
 
 bool contains(const std::string& text, std::initializer_list<const char*> words) {
   return std::any_of(words.begin(), words.end(),
@@ -18,7 +19,10 @@ bool is_table(const ModelParam& param) { return contains(param.name, {"embed", "
 
 namespace {
 
-bool is_matrix(const ModelParam& param) { return param.shape.dims.size() == 2; }
+// The biases of experts have two dimensions.
+bool is_matrix(const ModelParam& param) {
+  return param.shape.dims.size() == 2 && !param.name.ends_with("bias");
+}
 // The operations of a convolution depend on the size of its input, which its parameters do not say.
 bool is_convolution(const ModelParam& param) {
   const size_t dims = param.shape.dims.size();
@@ -31,27 +35,47 @@ bool is_experts(const ModelParam& param) {
 bool is_attention_output(const ModelParam& param) {
   return contains(param.name, {"o_proj", "out_proj", "attention.wo", "attn.c_proj"});
 }
-// Returns true if the matrix is the head. A table of embeddings is the head as well if the unit has
-// no other matrix of its size.
-bool is_head(const ModelUnit& unit, const ModelParam& param) {
-  if (!is_matrix(param) || unit.is_layer()) return false;
-  if (!is_table(param)) return true;
-  return contains(param.name, {"embed", "wte"}) &&
-         std::none_of(unit.params.begin(), unit.params.end(), [&](const ModelParam& other) {
-           return &other != &param && !is_table(other) && other.elements == param.elements;
-         });
-}
+// Estimates the costs of one model.
+class Estimator {
+ public:
+  Estimator(const Model& model, int experts_per_token, double value_bytes)
+      : experts_per_token_(experts_per_token), value_bytes_(value_bytes) {
+    for (const ModelUnit& unit : model.units)
+      for (const ModelParam& param : unit.params) {
+        if (unit.is_layer() || !is_matrix(param)) continue;
+        if (!is_table(param)) heads_.insert(param.elements);
+        if (is_words(param)) width_ = param.shape.dims[1];
+      }
+  }
+  double flops_of(const ModelUnit& unit) const;
+  double activations_of(const ModelUnit& unit) const;
+  double checkpoint_of(const ModelUnit& unit) const;
+
+ private:
+  static bool is_words(const ModelParam& param) { return contains(param.name, {"embed", "wte"}); }
+  // Returns true if the matrix is the head. A table of embeddings is the head as well if no other
+  // matrix outside of the layers has its size.
+  bool is_head(const ModelUnit& unit, const ModelParam& param) const {
+    if (!is_matrix(param) || unit.is_layer()) return false;
+    return !is_table(param) || (is_words(param) && !heads_.contains(param.elements));
+  }
+
+  const int experts_per_token_;
+  const double value_bytes_;  // a value of the computation's type
+  std::set<uint64_t> heads_;  // elements of the matrices outside of the layers that are no tables
+  int64_t width_ = 0;         // width of the table of embeddings; 0: there is none
+};
 
 double share_of_experts(const ModelParam& param, int per_token) {
   const double experts = static_cast<double>(param.shape.dims[0]);
   return experts > 0 ? std::min(1.0, per_token / experts) : 0;
 }
 
-double flops_of(const ModelUnit& unit, int per_token) {
+double Estimator::flops_of(const ModelUnit& unit) const {
   double flops = 0;
   for (const ModelParam& param : unit.params) {
     const double elements = static_cast<double>(param.elements);
-    if (is_experts(param)) flops += 2 * elements * share_of_experts(param, per_token);
+    if (is_experts(param)) flops += 2 * elements * share_of_experts(param, experts_per_token_);
     if (is_matrix(param) && (!is_table(param) || is_head(unit, param))) flops += 2 * elements;
   }
   return flops;
@@ -82,43 +106,50 @@ bool is_adapter_input(const ModelUnit& unit, size_t i) {
   return false;
 }
 
-double activations_of(const ModelUnit& unit, int per_token) {
+double Estimator::activations_of(const ModelUnit& unit) const {
   double kept = 0, widest = 0, before = 0;
-  const auto keep_input = [&](double in) { kept += kHalf * (in != before ? in : 0), before = in; };
+  const auto keep_input = [&](double in) {
+    kept += value_bytes_ * (in != before ? in : 0), before = in;
+  };
   for (size_t i = 0; i < unit.params.size(); i++) {
     const ModelParam& param = unit.params[i];
     const auto& dims = param.shape.dims;
-    if (is_head(unit, param)) kept += static_cast<double>(dims[0]) * (kHalf + kWide);
+    if (is_head(unit, param)) kept += static_cast<double>(dims[0]) * (value_bytes_ + kWide);
     if (is_experts(param)) {  // published weights are [experts, out, in]
       const double in = static_cast<double>(dims[2]);
-      kept += kHalf * per_token *
+      kept += value_bytes_ * experts_per_token_ *
               (static_cast<double>(dims[1]) + (param.frozen || in == before ? 0 : in));
       if (!param.frozen) before = in;
     }
     // The input of an adapter's second matrix is the output of the first, and its output is added
     // to that of the frozen matrix.
     if (!is_matrix(param) || !unit.is_layer() || (i > 0 && is_adapter_input(unit, i - 1))) continue;
-    kept += kHalf * static_cast<double>(dims[0]);
+    kept += value_bytes_ * static_cast<double>(dims[0]);
     // Attention keeps its result itself, whether or not the matrix behind it needs it.
     if (!param.frozen || is_attention_output(param)) keep_input(static_cast<double>(dims[1]));
     if (is_attention_output(param)) widest = std::max(widest, static_cast<double>(dims[0]));
   }
-  return kept + 2 * kHalf * widest;
+  return kept + 2 * value_bytes_ * widest;
 }
 
-// Returns the width of the model if the unit is a layer: the last dimension of its first matrix or
-// list of matrices. Returns 0 if it is not.
-double width_of(const ModelUnit& unit) {
-  double width = 0;
-  for (const ModelParam& param : unit.params)
-    if (param.shape.dims.size() >= 2 && !is_convolution(param) && unit.is_layer() && width == 0)
-      width = static_cast<double>(param.shape.dims.back());
-  return width;
+// A layer keeps its input, which is as wide as the last dimension of its first matrix. Experts are
+// [experts, out, in] or [experts, in, out]: the side that is as wide as the embeddings is the
+// input's.
+double Estimator::checkpoint_of(const ModelUnit& unit) const {
+  if (!unit.is_layer()) return 0;
+  for (const ModelParam& param : unit.params) {
+    const auto& dims = param.shape.dims;
+    if (is_experts(param) && dims[1] == width_) return value_bytes_ * static_cast<double>(width_);
+    if (is_matrix(param) || (dims.size() > 2 && !is_convolution(param)))
+      return value_bytes_ * static_cast<double>(dims.back());
+  }
+  return 0;
 }
 
 }  // namespace
 
-Status estimate_missing(Model* model, int experts_per_token) {
+Status estimate_missing(Model* model, int experts_per_token, double value_bytes) {
+  const Estimator estimator(*model, experts_per_token, value_bytes);
   bool any_experts = false, any_attention = false;
   for (ModelUnit& unit : model->units) {
     const auto experts_at = std::find_if(unit.params.begin(), unit.params.end(), is_experts);
@@ -147,10 +178,10 @@ Status estimate_missing(Model* model, int experts_per_token) {
     // A model that states a number of operations states all of them.
     if (unit.forward_flops_per_context < 0)
       unit.forward_flops_per_context = unit.forward_flops < 0 ? flops_per_context(unit) : 0;
-    if (unit.forward_flops < 0) unit.forward_flops = flops_of(unit, experts_per_token);
-    if (unit.activation_bytes < 0) unit.activation_bytes = activations_of(unit, experts_per_token);
+    if (unit.forward_flops < 0) unit.forward_flops = estimator.flops_of(unit);
+    if (unit.activation_bytes < 0) unit.activation_bytes = estimator.activations_of(unit);
     if (unit.checkpoint_bytes < 0)
-      unit.checkpoint_bytes = std::min(unit.activation_bytes, kHalf * width_of(unit));
+      unit.checkpoint_bytes = std::min(unit.activation_bytes, estimator.checkpoint_of(unit));
   }
   if (any_attention) model->without_attention.clear();
   if (experts_per_token > 0 && !any_experts)

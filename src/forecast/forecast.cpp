@@ -48,6 +48,12 @@ std::string Forecaster::misfit(const StepConfig& setup) const {
         machine_.topology == "here"
             ? "this machine tells"
             : fmt::format("the topology {} has one host, and says", machine_.topology));
+  if (machine_.carrier == Carrier::nccl &&
+      (setup.by_parameter || setup.layout == FSCCL_LAYOUT_RAGGED))
+    return fmt::format(
+        "PyTorch over NCCL alone has no {}: leave that out, or let this library's plans carry the "
+        "bytes (carrier \"plans\")",
+        setup.by_parameter ? "slots by parameter" : "ragged layouts");
   return misfit_of(setup, machine_.ranks_per_host);
 }
 
@@ -114,9 +120,10 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
 Timeline Forecaster::timeline(const Forecast& forecast, const std::vector<UnitTimes>& units) const {
   const double shard = static_cast<double>(forecast.memory.sharded_gradients) /
                        static_cast<double>(dtype_size(forecast.setup.sharded_grad));
-  const double optimizer = machine_.memory_gb_per_s > 0
-                               ? shard * forecast.setup.optimizer_touches / machine_.memory_gb_per_s
-                               : 0;  // in ns, because it divides bytes by GB/s
+  const double optimizer =
+      machine_.memory_gb_per_s > 0
+          ? shard * forecast.setup.optimizer_touches() / machine_.memory_gb_per_s
+          : 0;  // in ns, because it divides bytes by GB/s
   return simulate(forecast.events, units, forecast.kept, forecast.setup.accumulate, machine_.gpu,
                   optimizer);
 }

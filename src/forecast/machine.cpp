@@ -1,6 +1,7 @@
 #include "forecast/machine.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/json_file.h"
 #include "topo/discover.h"
@@ -26,7 +27,8 @@ topo::Connection typical(topo::LinkClass link) {
 
 class MachineReader : JsonReader {
  public:
-  explicit MachineReader(const std::string& type) : JsonReader("machine"), type_(type) {}
+  MachineReader(const std::string& type, int ranks)
+      : JsonReader("machine"), type_(type), ranks_(ranks) {}
 
   Result<Machine> read(const Json& json) {
     if (!fields(json)) return problem();
@@ -45,7 +47,8 @@ class MachineReader : JsonReader {
                      "give \"cores_per_host\" of 1 or more, or leave it out");
     machine_.ranks_per_host = static_cast<int>(per_host_);
     // If a host has more ranks than cores, the ranks share the cores.
-    if (cores_ > 0 && per_host_ > cores_) machine_.ranks_per_core = per_host_ / cores_;
+    const double on_host = std::min<double>(per_host_, ranks_);
+    if (cores_ > 0 && on_host > cores_) machine_.ranks_per_core = on_host / cores_;
     machine_.flops /= machine_.ranks_per_core;
     if (machine_.ranks_per_host < 1)
       return unknown(machine_.name, "how many ranks a host has",
@@ -152,8 +155,10 @@ class MachineReader : JsonReader {
           "measured must have exchange_ns, slots_ns and copy_ns_per_kib, as `fsccl-info explain "
           "--json` says them");
     for (size_t i = 0; i < costs.slot_cached.ns.size(); i++) {
-      if (!json["slots_ns"][i].is_number()) return wrong("measured.slots_ns must be numbers");
-      costs.slot_cached.ns[i] = json["slots_ns"][i].get<double>();
+      const double ns = json["slots_ns"][i].is_number() ? json["slots_ns"][i].get<double>() : -1;
+      if (!(ns >= 0 && ns <= kMostNs))
+        return wrong("measured.slots_ns must be numbers from 0 to {}", kMostNs);
+      costs.slot_cached.ns[i] = ns;
       costs.slot_streaming.ns[i] = costs.slot_cached.ns[i] * 1.6;
     }
     costs.copy_per_byte = per_kib / 1024;
@@ -207,19 +212,19 @@ class MachineReader : JsonReader {
     per_host_ = static_cast<double>(places.size());
     if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);
-    const std::vector<topo::Connection> reach = graph.from(places.front());
-    for (size_t i = 1; i < places.size(); i++)
-      if (const topo::Connection& way = reach[static_cast<size_t>(places[i])];
-          i == 1 || way.link >= machine_.within.link)
-        machine_.within = way;
+    if (places.size() > 1) machine_.within = slowest_way(graph, places);
     machine_.within.vertices.clear();
     if (hosts.size() > 1) {
-      const std::vector<int> next = topology.all(kind, hosts[1]);
-      const topo::Connection& way = reach[static_cast<size_t>(next.front())];
-      if (way.gb_per_s <= 0)
-        return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                    "machine {}: {} has no way between its first two hosts: add their links",
-                    machine_.name, topology_);
+      const std::vector<topo::Connection> reach = graph.from(places.front());
+      const auto way_to = [&](int host) -> const topo::Connection& {
+        return reach[static_cast<size_t>(topology.all(kind, host).front())];
+      };
+      for (const int host : hosts)
+        if (host != hosts.front() && way_to(host).gb_per_s <= 0)
+          return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                      "machine {}: {} has no way from {} to {}: add their links", machine_.name,
+                      topology_, topology.path(hosts.front()), topology.path(host));
+      const topo::Connection& way = way_to(hosts[1]);
       machine_.between = way;
       if (way.gb_per_s != topo::traits(way.link).gb_per_s)
         machine_.network_from = NetworkFrom::given;
@@ -232,6 +237,22 @@ class MachineReader : JsonReader {
     if (machine_.within.gb_per_s <= 0)
       machine_.within.gb_per_s = topo::traits(machine_.within.link).gb_per_s;
     return success();
+  }
+
+  // Returns the slowest of the ways between the GPUs of a host: of the worst class of links, and of
+  // the least rate. The cores of a host differ too little for more than the ways from the first.
+  topo::Connection slowest_way(const topo::Graph& graph, const std::vector<int>& places) const {
+    std::optional<topo::Connection> slowest;
+    for (size_t from = 0; from < (machine_.gpu ? places.size() : 1); from++) {
+      const std::vector<topo::Connection> reach = graph.from(places[from]);
+      for (const int to : places) {
+        const topo::Connection& way = reach[static_cast<size_t>(to)];
+        if (to != places[from] && (!slowest || way.link > slowest->link ||
+                                   (way.link == slowest->link && way.gb_per_s < slowest->gb_per_s)))
+          slowest = way;
+      }
+    }
+    return *slowest;
   }
 
   // A host has places for ranks, and cards that reach the network at some rate together.
@@ -262,6 +283,7 @@ class MachineReader : JsonReader {
   }
 
   const std::string type_;
+  const int ranks_;
   Machine machine_;
   std::string topology_;
   double per_host_ = 0;
@@ -282,8 +304,8 @@ Costs PassCosts::of(uint64_t read, uint64_t written) const {
   return found;
 }
 
-Result<Machine> read_machine(const JsonValue& json, const std::string& type) {
-  return MachineReader(type).read(json);
+Result<Machine> read_machine(const JsonValue& json, const std::string& type, int ranks) {
+  return MachineReader(type, ranks).read(json);
 }
 
 }  // namespace fsccl::forecast

@@ -76,7 +76,8 @@ struct Machine {
   bool measured() const { return within_costs.origin == CostsOrigin::calibration; }
 };
 
-// `type` is the type of the computation, such as "bf16".
-Result<Machine> read_machine(const JsonValue& json, const std::string& type);
+// `type` is the type of the computation, such as "bf16". `ranks` is the number of all ranks: fewer
+// than a host has places for share fewer cores.
+Result<Machine> read_machine(const JsonValue& json, const std::string& type, int ranks);
 
 }  // namespace fsccl::forecast

@@ -210,9 +210,9 @@ double Model::forward_flops(double sequence) const {
   return sum;
 }
 
-Result<Model> read_model(const JsonValue& json, int experts_per_token) {
+Result<Model> read_model(const JsonValue& json, int experts_per_token, double value_bytes) {
   FSCCL_ASSIGN(Model model, ModelReader().read(json));
-  FSCCL_TRY(estimate_missing(&model, experts_per_token));
+  FSCCL_TRY(estimate_missing(&model, experts_per_token, value_bytes));
   return model;
 }
 

@@ -72,6 +72,7 @@ struct Model {
 
 // `experts_per_token` is the number of experts whose parameters a token uses. 0 means that it is
 // not known, which is an error for a model with experts that does not give its operations.
-Result<Model> read_model(const JsonValue& json, int experts_per_token);
+// `value_bytes` are those of a value that the computation keeps: activations are estimated with it.
+Result<Model> read_model(const JsonValue& json, int experts_per_token, double value_bytes);
 
 }  // namespace fsccl::forecast

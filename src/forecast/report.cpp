@@ -117,8 +117,8 @@ Result<std::string> forecast_json(const std::string& configuration) {
   FSCCL_TRY(document.read(given));
   StepConfig setup;
   FSCCL_TRY(read_step_config(given, &setup));
-  FSCCL_ASSIGN(Model model, read_model(given["model"], document.experts));
-  FSCCL_ASSIGN(Machine machine, read_machine(given["machine"], setup.compute));
+  FSCCL_ASSIGN(Model model, read_model(given["model"], document.experts, setup.value_bytes()));
+  FSCCL_ASSIGN(Machine machine, read_machine(given["machine"], setup.compute, setup.ranks));
   setup.host_ranks = machine.ranks_per_host;
   Forecaster forecaster(std::move(model), std::move(machine));
   FSCCL_TRY(calibrate(given, document, forecaster, &setup));

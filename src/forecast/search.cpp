@@ -63,6 +63,47 @@ Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machin
   return made;
 }
 
+// Compares choices: first by whether they fit, then by the time of the step if they do, and by
+// memory if they do not. Times that differ by less than about a thousandth count as equal, and the
+// smaller memory is then better.
+bool better(const Choice& a, const Choice& b) {
+  const auto thousandths = [](const Choice& choice) {
+    return std::llround(1000 * std::log(choice.step_ns));
+  };
+  if (a.fits != b.fits) return a.fits;
+  const auto first = thousandths(a), second = thousandths(b);
+  return a.fits && first != second ? first < second : a.memory < b.memory;
+}
+
+// Returns the setups that differ from a choice in one thing: the next degrees, units gathered
+// ahead, and kept bytes, which may fill the memory that the choice leaves.
+std::vector<StepConfig> neighbours(const Choice& choice, const Forecaster& forecaster,
+                                   uint64_t limit) {
+  std::vector<StepConfig> made;
+  const StepConfig& from = choice.setup;
+  const auto add = [&](auto change) {
+    StepConfig one = from;
+    one.copy_per_host = false;
+    change(one);
+    if (forecaster.misfit(one).empty()) made.push_back(one);
+  };
+  for (const int by : {2, 3}) {
+    const int degree = from.shared_by();
+    if (degree <= from.ranks / by)
+      add([&](StepConfig& one) { one.shard_over = degree * by == one.ranks ? 0 : degree * by; });
+    if (degree % by == 0) add([&](StepConfig& one) { one.shard_over = degree / by; });
+  }
+  if (from.prefetch < kMostPrefetch) add([](StepConfig& one) { one.prefetch++; });
+  if (from.prefetch > 0) add([](StepConfig& one) { one.prefetch--; });
+  const uint64_t all = forecaster.model().elements() * dtype_size(from.wire),
+                 room = limit > choice.memory ? limit - choice.memory : 0;
+  if (from.by_parameter) return made;
+  for (const uint64_t quarters : {4, 3, 2, 1})
+    if (const uint64_t more = room / 4 * quarters; more > 0 && from.keep_bytes < all)
+      add([&](StepConfig& one) { one.keep_bytes = std::min(all, from.keep_bytes + more); });
+  return made;
+}
+
 }  // namespace
 
 bool alike(const StepConfig& a, const StepConfig& b) {
@@ -76,20 +117,29 @@ Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& set
   FSCCL_ASSIGN(const std::vector<StepConfig> setups,
                candidates(setup, forecaster.machine(), forecaster.model()));
   std::vector<Choice> choices;
-  for (const StepConfig& one : setups) {
+  const auto consider = [&](const StepConfig& one) -> Status {
     FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
     choices.push_back(choice_of(forecast));
-  }
-  // Times that differ by less than about a thousandth count as equal, and the smaller memory is
-  // then better.
-  const auto thousandths = [](const Choice& choice) {
-    return std::llround(1000 * std::log(choice.step_ns));
+    return success();
   };
-  std::stable_sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
-    if (a.fits != b.fits) return a.fits;
-    const auto first = thousandths(a), second = thousandths(b);
-    return a.fits && first != second ? first < second : a.memory < b.memory;
-  });
+  for (const StepConfig& one : setups)
+    if (alike(one, setup) || forecaster.misfit(one).empty()) FSCCL_TRY(consider(one));
+  std::stable_sort(choices.begin(), choices.end(), better);
+  // From the best one the search goes to its neighbours, as long as one of them is better.
+  const uint64_t limit =
+      setup.memory_limit > 0 ? setup.memory_limit : forecaster.machine().memory_bytes;
+  for (Choice best = choices.front();;) {
+    const size_t known = choices.size();
+    for (const StepConfig& one : neighbours(best, forecaster, limit))
+      if (std::none_of(choices.begin(), choices.end(),
+                       [&](const Choice& other) { return alike(other.setup, one); }))
+        FSCCL_TRY(consider(one));
+    const auto first = choices.begin() + static_cast<std::ptrdiff_t>(known);
+    const auto found = std::min_element(first, choices.end(), better);
+    if (found == choices.end() || !better(*found, best)) break;
+    best = *found;
+  }
+  std::stable_sort(choices.begin(), choices.end(), better);
   return choices;
 }
 

@@ -17,7 +17,9 @@ struct Choice {
 
 // Varies the degree of sharding, the bytes that are kept, prefetch, slots by parameter,
 // checkpointing, the size of micro-batches with the same tokens in a step, and, if the setup names
-// a codec, its use. The setup itself is among the choices. The choices that fit come first, by the
+// a codec, its use. It tries some values of each together. From the best one it goes on to degrees,
+// prefetches and kept bytes beside it, as long as these are better. The setup itself is among the
+// choices. The choices that fit come first, by the
 // time of their step. The others follow, by their memory.
 Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup);
 

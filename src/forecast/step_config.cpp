@@ -20,12 +20,10 @@ constexpr std::array kTypes{Named{"fp32", FSCCL_FLOAT32}, Named{"bf16", FSCCL_BF
 
 struct Optimizer {
   const char* name;
-  double bytes, touches;
+  double bytes;  // its states, in fp32, of an element
 };
-// States are in fp32. An update reads parameter, gradient and states, and writes parameter and
-// states.
-constexpr std::array kOptimizers{Optimizer{"adam", 8, 28}, Optimizer{"momentum", 4, 20},
-                                 Optimizer{"sgd", 0, 12}, Optimizer{"none", 0, 0}};
+constexpr std::array kOptimizers{Optimizer{"adam", 8}, Optimizer{"momentum", 4},
+                                 Optimizer{"sgd", 0}, Optimizer{"none", 0}};
 
 // Returns whether copies of `degree` shards each fill hosts, or fit into them side by side.
 bool fits_hosts(int degree, int ranks, int per_host) {
@@ -97,7 +95,7 @@ class ConfigReader : JsonReader {
            whole(json, "batch", 1, kMostBatch, &setup->batch) &&
            whole(json, "sequence", 1, 1 << 27, &setup->sequence) &&
            whole(json, "accumulate", 1, kMostAccumulate, &setup->accumulate) &&
-           whole(json, "prefetch", 0, 8, &setup->prefetch) &&
+           whole(json, "prefetch", 0, kMostPrefetch, &setup->prefetch) &&
            bytes(json, "memory_limit_bytes", &setup->memory_limit);
   }
   bool types(const Json& json, StepConfig* setup) {
@@ -112,11 +110,13 @@ class ConfigReader : JsonReader {
       if (optimizer == known.name) {
         setup->optimizer = std::exchange(optimizer, "");
         setup->optimizer_bytes = known.bytes;
-        setup->optimizer_touches = known.touches;
       }
     if (!optimizer.empty())
       return wrong("optimizer is \"{}\": give adam, momentum, sgd or none", optimizer);
-    return number(json, "optimizer_bytes", kPlace, 1024, &setup->optimizer_bytes);
+    if (!number(json, "optimizer_bytes", kPlace, 1024, &setup->optimizer_bytes)) return false;
+    return setup->optimizer != "none" || setup->optimizer_bytes == 0 ||
+           wrong("optimizer_bytes is {}, but optimizer is none: leave one of the two out",
+                 setup->optimizer_bytes);
   }
   bool manner(const Json& json, StepConfig* setup) {
     std::string layout, checkpoint;

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/json_value.h"
 #include "base/status.h"
 #include "fsccl/fsccl.h"
 
 namespace fsccl::forecast {
 
-inline constexpr int kMostBatch = 1 << 20, kMostAccumulate = 1 << 16;
+inline constexpr int kMostBatch = 1 << 20, kMostAccumulate = 1 << 16, kMostPrefetch = 8;
 
 struct StepConfig {
   int ranks = 1;
@@ -25,8 +26,6 @@ struct StepConfig {
   std::string compute = "bf16";
   std::string optimizer = "adam";
   double optimizer_bytes = 8;  // bytes of state for each element of a shard
-  double optimizer_touches =
-      28;  // bytes read and written for each element of a shard by its update
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   uint64_t keep_bytes =
       0;             // bytes of gathered parameters that stay from the forward to the backward pass
@@ -43,6 +42,15 @@ struct StepConfig {
   int shared_by() const {
     if (copy_per_host && host_ranks > 0) return std::min(host_ranks, ranks);
     return shard_over > 0 ? shard_over : ranks;
+  }
+  // Bytes of a value that the computation keeps for the backward pass.
+  double value_bytes() const { return compute == "fp32" || compute == "tf32" ? 4 : 2; }
+  // Bytes that an update reads and writes for each element of a shard: it reads parameter, gradient
+  // and states, and writes parameter and states.
+  double optimizer_touches() const {
+    if (optimizer == "none") return 0;
+    return static_cast<double>(2 * dtype_size(shard) + dtype_size(sharded_grad)) +
+           2 * optimizer_bytes;
   }
   double tokens() const {
     return static_cast<double>(batch) * sequence * accumulate;

@@ -1,5 +1,6 @@
 """Checks `fsccl-info forecast`. usage: info_forecast_test.py INFO PERF FOLDER-OF-TOPOLOGIES"""
 
+import itertools
 import json
 import os
 import pathlib
@@ -211,17 +212,46 @@ with tempfile.TemporaryDirectory() as folder:
     ]
     expect(steps[1] > 2 * steps[0], f'a slow link makes the step longer: {steps}')
 
+    # The slowest way between the GPUs of a host counts, whatever their order is.
+    def three_gpus(name, rates):
+        path = pathlib.Path(folder) / name
+        gpus = [{'kind': 'gpu', 'name': f'gpu{i}'} for i in range(3)]
+        pairs = ((0, 1), (0, 2), (1, 2))
+        links = [
+            {'a': f'h/gpu{a}', 'b': f'h/gpu{b}', 'gb_per_s': rate}
+            for (a, b), rate in zip(pairs, rates)
+        ]
+        hosts = {'fsccl_topology': 1, 'hosts': [{'name': 'h', 'children': gpus}], 'links': links}
+        path.write_text(json.dumps(hosts), encoding='utf-8')
+        return path
+
+    for rates in itertools.permutations((100, 300, 300)):
+        answer = forecast(
+            *('llama-3-8b', '--ranks', '3', '--topology', three_gpus('gpus.json', rates))
+        )
+        expect(answer['machine']['within_gb_per_s'] == 100, f'{rates}: {answer["machine"]}')
+
     # The error names what is wrong, and what to do.
     def written(name, text):
         path = pathlib.Path(folder) / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
+    # A page lacks what the configuration leaves out, and --tflops is of the configuration's type.
+    for part in ('scaling', 'timeline'):
+        less = written(f'{part}.json', json.dumps({part: False}))
+        run('llama-3-8b', '--report', pathlib.Path(folder) / 'less.html', '--config', less)
+    wide = written('wide.json', '{"compute": "fp32"}')
+    answer = forecast('llama-3-8b', '--tflops', '67', '--config', wide)
+    expect(answer['machine']['tflops'] == 67, f'{answer["machine"]}')
+
     bad = written('bad.json', '{')
     calibrations = [
         written(f'calibration{i}.json', f'{{"calibration": {{"step_s": 1, "configuration": {c}}}}}')
         for i, c in enumerate(('{"rank": 8}', '[]'))
     ]
+    apart = json.loads(two_hosts('apart.json', 50).read_text(encoding='utf-8'))
+    apart['hosts'].append({**apart['hosts'][1], 'name': 'h2'})
     weight = '["weight", [8, 8]]'
     twins = [
         written(f'twins{i}.json', f'{{"name": "m", "units": [{units}]}}')
@@ -267,6 +297,25 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--config', calibrations[0]), 1, ['has "rank"', 'known are']),
         (('llama-3-8b', '--config', calibrations[1]), 1, ['configuration must be an object']),
         (('llama-3-8b', '--config', halves), 1, ['must be a whole number']),
+        (
+            ('llama-3-8b', '--config', written('null.json', '{"ranks": null}')),
+            2,
+            ['"ranks" is null: leave the key out'],
+        ),
+        (
+            (*('llama-3-8b', '--efficiency', '0.2', '--config'), calibrations[0]),
+            2,
+            ['--efficiency and "calibration"', 'leave one of the two out'],
+        ),
+        (
+            (
+                *('llama-3-8b', '--ranks', '3', '--topology'),
+                written('apart.json', json.dumps(apart)),
+            ),
+            1,
+            ['has no way from h0 to h2: add their links'],
+        ),
+        (('llama-3-8b', '--report', '/dev/full'), 2, ['/dev/full']),
         (('llama-3-8b', '--config', cut), 1, ['must be from 1e-06']),
         (('llama-3-8b', '--machine', 'here', '--ranks', '5000'), 2, ['which may have 4096']),
         (('llama-3-8b', '--report', ''), 2, ['a file has no name']),

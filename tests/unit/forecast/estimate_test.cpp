@@ -81,6 +81,55 @@ TEST(Estimate, TablesOfThreeDimensionsAreNoExperts) {
   EXPECT_EQ(model_of(model.dump().c_str()).units.size(), 2u);
 }
 
+TEST(Estimate, ActivationsAreOfTheTypeOfTheComputation) {
+  const auto kept = [](const char* compute, const char* checkpoint) {
+    const Json given = {{"model", Json::parse(kSmall)},
+                        {"machine", Json::parse(kGpus)},
+                        {"ranks", 8},
+                        {"checkpoint", checkpoint},
+                        {"compute", compute}};
+    Json fp32 = given;
+    fp32["machine"]["tflops"] = {{compute, 100}};
+    return Json::parse(forecast_json(fp32.dump()).take())["memory"]["activations_bytes"]
+        .get<double>();
+  };
+  for (const char* checkpoint : {"none", "full"}) {
+    const double half = kept("bf16", checkpoint);
+    EXPECT_EQ(kept("fp8", checkpoint), half);
+    EXPECT_EQ(kept("tf32", checkpoint), kept("fp32", checkpoint));
+    // Beside its output, the head of 32,000 tokens keeps fp32 in any case.
+    EXPECT_EQ(kept("fp32", checkpoint), 2 * half - 4.0 * 32000 * 2048) << checkpoint;
+  }
+}
+
+TEST(Estimate, AHeadOfItsOwnUnitIsCountedOnce) {
+  const auto model = [](bool apart) {
+    Json root = {{"name", "root"},
+                 {"params", Json::array({Json::array({"embed.weight", {512, 64}})})}};
+    Json units = Json::array({root, unit_of("layers.0", "up_proj.weight", {64, 64})});
+    if (apart)
+      units.push_back(unit_of("lm_head", "lm_head.weight", {512, 64}));
+    else
+      units[0]["params"].push_back(Json::array({"lm_head.weight", {512, 64}}));
+    return model_of(Json{{"name", "m"}, {"units", units}}.dump().c_str());
+  };
+  EXPECT_EQ(model(true).forward_flops(1), model(false).forward_flops(1));
+  EXPECT_EQ(model(true).units[0].activation_bytes, 0);
+}
+
+// Experts of some models are published as [experts, in, out], and their biases are no matrices.
+TEST(Estimate, ExpertsAreAsWideAsTheEmbeddings) {
+  const auto layer = [](const Json& shape) {
+    Json experts = unit_of("layers.0", "gate_up_proj", shape);
+    experts["params"].push_back(Json::array({"gate_up_proj_bias", {8, 256}}));
+    const Json units = Json::array({unit_of("root", "embed.weight", {512, 64}), experts});
+    return model_of(Json{{"name", "m"}, {"units", units}}.dump().c_str(), 2).units[1];
+  };
+  EXPECT_EQ(layer({8, 64, 256}).checkpoint_bytes, 2 * 64);
+  EXPECT_EQ(layer({8, 256, 64}).checkpoint_bytes, 2 * 64);
+  EXPECT_EQ(layer({8, 64, 256}).forward_flops, 2 * 2 * 64 * 256);
+}
+
 TEST(Estimate, ConvolutionsAreNamed) {
   const Json machine = Json::parse(kGpus);
   const auto said = [&](const Json& layer) {
@@ -100,8 +149,8 @@ TEST(Estimate, ConvolutionsAreNamed) {
   const Json narrow = unit_of("layers.0", "conv1d.weight", {64, 1, 4});
   EXPECT_THAT(said(narrow), HasSubstr("conv1d.weight of layers.0"));
   const Result<Model> alone = read_model(
-      value_of(R"({"name": "m", "units": [{"name": "a", "params": [["conv", [8, 3, 3, 3]]]}]})"),
-      0);
+      value_of(R"({"name": "m", "units": [{"name": "a", "params": [["conv", [8, 3, 3, 3]]]}]})"), 0,
+      2);
   ASSERT_FALSE(alone.ok());
   EXPECT_THAT(alone.status().text(), HasSubstr("give \"forward_flops\" and \"activation_bytes\""));
 }

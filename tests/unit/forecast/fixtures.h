@@ -13,12 +13,12 @@ inline JsonValue value_of(const std::string& text) {
   return parse_json_text(text, "a test").take();
 }
 inline Model model_of(const char* text, int experts = 0) {
-  Result<Model> model = read_model(value_of(text), experts);
+  Result<Model> model = read_model(value_of(text), experts, 2);
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.status().text());
   return model.take();
 }
-inline Machine machine_of(const char* text, const char* type = "bf16") {
-  Result<Machine> machine = read_machine(value_of(text), type);
+inline Machine machine_of(const char* text, const char* type = "bf16", int ranks = 1 << 20) {
+  Result<Machine> machine = read_machine(value_of(text), type, ranks);
   EXPECT_TRUE(machine.ok()) << (machine.ok() ? "" : machine.status().text());
   return machine.take();
 }

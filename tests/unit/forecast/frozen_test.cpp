@@ -169,7 +169,7 @@ TEST(Frozen, WhatIsWrongIsSaid) {
     const Result<Model> model =
         read_model(value_of(fmt::format(
                        R"({{"name": "m", "units": [{{"name": "a", "params": {}}}]}})", params)),
-                   0);
+                   0, 2);
     return model.ok() ? std::string("fine") : model.status().text();
   };
   EXPECT_EQ(said(R"([["w", [8, 8]], ["v", [8], "frozen"]])"), "fine");

@@ -176,7 +176,7 @@ Shared* real_start(int ranks, int per_host) {
 Machine machine_of(int per_host) {
   const std::string json = fmt::format(
       R"({{"name": "hosts", "ranks_per_host": {}, "tflops": {{"bf16": 1}}}})", per_host);
-  return read_machine(parse_json_text(json, "a test").take(), "bf16").take();
+  return read_machine(parse_json_text(json, "a test").take(), "bf16", 1 << 20).take();
 }
 
 class StartAgainstProcesses : public ::testing::TestWithParam<std::pair<int, int>> {};

@@ -1,5 +1,8 @@
 // Tests the time of a step: two streams, prices, calibration, and what is refused.
+#include <gmock/gmock.h>
+
 #include <algorithm>
+#include <set>
 
 #include "fixtures.h"
 #include "forecast/report.h"
@@ -7,6 +10,9 @@
 
 namespace fsccl::forecast {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<UnitTimes> times(size_t units, double gather, double reduce, double forward) {
   UnitTimes one;
@@ -219,6 +225,30 @@ TEST(Step, SearchRanksWhatFitsByTime) {
   }
 }
 
+// Kept bytes fill what is left of the memory, whatever part of the model that is, and degrees are
+// tried that only lie beside the best one.
+TEST(Step, SearchGoesOnToTheNeighboursOfTheBest) {
+  const Model model = model_of(kSmall);
+  Forecaster forecaster(model, machine_of(kHosts));
+  StepConfig setup;
+  setup.ranks = 8;
+  setup.checkpoint = true;
+  const Forecast without = forecaster.run(setup).take();
+  const uint64_t unit = model.units[1].elements() * dtype_size(setup.wire);
+  setup.memory_limit = without.memory.total() + unit / 8 * 7;
+  const auto kept = [&](const Choice& choice) { return choice.setup.keep_bytes; };
+  const std::vector<Choice> choices = search(forecaster, setup).take();
+  EXPECT_TRUE(std::any_of(choices.begin(), choices.end(), [&](const Choice& one) {
+    return one.fits && kept(one) > 0 && kept(one) % (model.elements() / 2) != 0;
+  }));
+  setup.memory_limit = 0;
+  setup.ranks = 8 * 6;
+  std::set<int> degrees;
+  for (const Choice& one : search(forecaster, setup).take()) degrees.insert(one.setup.shared_by());
+  EXPECT_TRUE(degrees.contains(24) || degrees.contains(16) || degrees.contains(4))
+      << *degrees.begin();
+}
+
 TEST(Step, ACodecLowersBytesBetweenHosts) {
   Forecaster forecaster(model_of(kSmall), machine_of(kHosts));
   StepConfig setup;
@@ -271,27 +301,66 @@ TEST(Step, NcclAloneMovesWhatFsdp2Moves) {
     return one.run(with).take().units[1].price.gather.between_bytes;
   };
   StepConfig flat = setup;
+  StepConfig lacking = setup;
+  lacking.by_parameter = true;
+  EXPECT_THAT(stock.misfit(lacking), HasSubstr("has no slots by parameter: leave that out"));
   flat.layout = FSCCL_LAYOUT_FLAT;
   EXPECT_NEAR(moved(padded, setup), 8 * moved(padded, flat), 1);
   EXPECT_NEAR(moved(plain, setup), moved(plain, flat), 1);
 }
 
-// A rank that holds a whole expert holds as much on more ranks, too; another layout divides it.
-TEST(Step, AdviceOnUnevenShardsNamesTheLayout) {
-  nlohmann::json json = nlohmann::json::parse(kGpus);
-  json["memory_bytes"] = 1 << 20;
+// Returns the advice for a model whose layer has few and long rows, where a rank may take what the
+// best setup takes without a limit, less half of its shards and what belongs to them.
+std::string advice_on(const char* layout, const nlohmann::json& change = nlohmann::json::object()) {
   const nlohmann::json model = nlohmann::json::parse(R"({"name": "short", "units": [
       {"name": "root", "params": [["head.weight", [64, 64]]]},
       {"name": "layers.0", "params": [["up_proj.weight", [8, 1048576]]]}]})");
-  const auto advice = [&](const char* layout) {
-    const nlohmann::json given = {
-        {"model", model}, {"machine", json}, {"ranks", 64}, {"batch", 1}, {"layout", layout}};
-    return nlohmann::json::parse(forecast_json(given.dump()).take())["advice"].get<std::string>();
+  nlohmann::json given = {{"model", model},      {"machine", nlohmann::json::parse(kGpus)},
+                          {"ranks", 64},         {"batch", 1},
+                          {"sequence", 1},       {"layout", layout},
+                          {"checkpoint", "full"}};
+  given.merge_patch(change);
+  const auto answer = [&] { return nlohmann::json::parse(forecast_json(given.dump()).take()); };
+  given["search"] = true;
+  given["machine"]["memory_bytes"] = 1;
+  const uint64_t least = answer()["search"][0]["memory_bytes"].get<uint64_t>();
+  const nlohmann::json memory = answer()["memory"];
+  const uint64_t spread = memory["shards_bytes"].get<uint64_t>() +
+                          memory["sharded_gradients_bytes"].get<uint64_t>() +
+                          memory["optimizer_bytes"].get<uint64_t>();
+  given["machine"]["memory_bytes"] = least - spread / 2;
+  return answer()["advice"].get<std::string>();
+}
+
+TEST(Step, AnUpdateReadsAndWritesShardsGradientsAndStates) {
+  const auto touches = [](const char* json) {
+    StepConfig setup;
+    EXPECT_TRUE(read_step_config(value_of(json), &setup).ok());
+    return setup.optimizer_touches();
   };
-  EXPECT_NE(advice("per_param").find("the layout flat or ragged"), std::string::npos);
-  EXPECT_EQ(advice("per_param").find("more ranks"), std::string::npos);
-  EXPECT_EQ(advice("per_param").find("smaller batch"), std::string::npos);
-  EXPECT_NE(advice("flat").find("more ranks"), std::string::npos);
+  EXPECT_EQ(touches("{}"), 28);
+  EXPECT_EQ(touches(R"({"optimizer": "sgd"})"), 12);
+  EXPECT_EQ(touches(R"({"optimizer": "none"})"), 0);
+  EXPECT_EQ(touches(R"({"optimizer_bytes": 2})"), 16);  // 8-bit states
+  EXPECT_EQ(touches(R"({"shard_type": "bf16", "gradient_type": "bf16"})"), 22);
+  StepConfig setup;
+  EXPECT_THAT(
+      read_step_config(value_of(R"({"optimizer": "none", "optimizer_bytes": 8})"), &setup).text(),
+      HasSubstr("leave one of the two out"));
+}
+
+// A rank that holds a whole expert holds as much on more ranks, too; another layout divides it.
+TEST(Step, AdviceOnUnevenShardsNamesTheLayout) {
+  EXPECT_THAT(advice_on("per_param"), HasSubstr("the layout flat or ragged"));
+  EXPECT_THAT(advice_on("per_param"), Not(HasSubstr("more ranks")));
+  EXPECT_THAT(advice_on("per_param"), Not(HasSubstr("smaller batch")));
+  EXPECT_THAT(advice_on("flat"), HasSubstr("less with more ranks"));
+}
+
+TEST(Step, AdviceSaysWhereMoreRanksAndTokensCannotHelp) {
+  const nlohmann::json context = {{"memory_limit_bytes", 1 << 20}};
+  EXPECT_THAT(advice_on("flat", context), HasSubstr("this limit is too small for this model"));
+  EXPECT_THAT(advice_on("flat", context), Not(HasSubstr("more ranks, or")));
 }
 
 // Ranks that take turns on their host's cores compute and copy that much slower.
@@ -305,8 +374,11 @@ TEST(Step, RanksThatShareCoresTakeTurns) {
   const Timeline one = alone.run(setup).take().line, two = shared.run(setup).take().line;
   EXPECT_NEAR(two.compute_ns, 2 * one.compute_ns, 1);
   EXPECT_GT(two.communication_ns, 1.1 * one.communication_ns);
+  // The half of the ranks have a core each.
+  const Machine half = machine_of(json.dump().c_str(), "bf16", alone.machine().ranks_per_host / 2);
+  EXPECT_EQ(half.flops, alone.machine().flops);
   json["cores_per_host"] = 0;
-  const Result<Machine> none = read_machine(value_of(json.dump()), "bf16");
+  const Result<Machine> none = read_machine(value_of(json.dump()), "bf16", 8);
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.status().text().find("of 1 or more"), std::string::npos);
 }
@@ -390,7 +462,7 @@ TEST(Step, ExpertsNeedTheirNumberOfEachToken) {
   constexpr const char* kExperts =
       R"({"name": "moe", "units": [{"name": "root", "params": [["head.weight", [1000, 64]]]},
     {"name": "layers.0", "params": [["experts.up", [8, 256, 64]]]}]})";
-  const Result<Model> refused = read_model(value_of(kExperts), 0);
+  const Result<Model> refused = read_model(value_of(kExperts), 0, 2);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.status().text().find("give \"experts_per_token\""), std::string::npos);
   EXPECT_DOUBLE_EQ(model_of(kExperts, 2).forward_flops(1), 2 * 64000 + 2 * 2 * 256 * 64);
