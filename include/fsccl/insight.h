@@ -431,9 +431,9 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   processor time of a call of the system, for the start (3.2 on one host, 5.6 over TCP).
  *
  * The answer has memory by owner, the step's time with an interval, exposed and hidden
- * communication by unit, bytes by class of link, and what is not known; every key's name ends in
- * its unit: _bytes, _s, _ms. A ranked search is made when the setup does not fit, too. Times are of
- * full hosts that are alike. Nothing is made for each rank: 100,000 ranks take as long as 8.
+ * communication by unit, bytes by class of link, and what is not known; units are in the names
+ * (_bytes, _s, _ms, _gb_per_s). A ranked search is made when the setup does not fit, too. Times are
+ * of full hosts that are alike. Nothing is made for each rank: 100,000 ranks take as long as 8.
  *
  * Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and
  * lives during the call. Reads a topology file; does not communicate, needs no communicator; blocks

@@ -150,7 +150,8 @@ typedef struct fsccl_subscribe_config {
   /* this process's piece of each parameter: shard `rank` of `ranks` shards in this layout. ranks 1,
    * rank 0: the whole parameter */
   fsccl_sharding_t sharding;
-  /* limit of every wait; a rank that sends nothing for this time is lost; 0: FSCCL_TIMEOUT_MS */
+  /* limit of every wait; a rank that sends nothing for this time, but at least 3 s, is lost; 0:
+   * FSCCL_TIMEOUT_MS */
   int64_t timeout_ms;
   const char* name;  /* for messages; copied; NULL: "subscriber" */
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */

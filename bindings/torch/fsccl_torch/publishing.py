@@ -225,9 +225,10 @@ def publish(
     exactly as it is.
 
     limit_bytes: the most bytes that this rank holds for slow subscribers, beside a copy of its
-    shards. With 0 it is as much as that copy.
+    shards. With 0 it is as much as that copy, at least 16 MiB.
 
-    timeout: a subscriber that takes nothing for so many seconds is disconnected.
+    timeout: a subscriber that takes less than 256 KiB in so many seconds, of what waits for it, is
+    disconnected.
 
     linger: Publisher.close() waits so many seconds for subscribers.
 
