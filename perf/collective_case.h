@@ -1,6 +1,7 @@
 // One measurement: a collective of one size, type, operator and kind of memory, in place or out of
 // place.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -30,6 +31,12 @@ class CollectiveCase {
   bool empty() const { return count_ == 0 && !choice_.kind->empty(); }
   // Returns true if the library has this call, which it finds out by a call without elements.
   bool available();
+  // Returns the bytes of the buffers that this rank needs at least.
+  uint64_t buffer_bytes() const {
+    const uint64_t both = choice_.in_place ? std::max(input_elements_, output_elements_)
+                                           : input_elements_ + output_elements_;
+    return both * element_bytes_;
+  }
   CollectiveRow run();
 
  private:

@@ -78,14 +78,16 @@ class Sweep {
     return nothing;
   }
 
-  // Checks that the largest line fits in memory. Each rank has at least a buffer of the whole size.
+  // Checks that the buffers of the line that needs most fit in memory.
   void check_memory() const {
-    uint64_t largest = 0;
-    for (const CaseChoice& line : lines_) largest = std::max(largest, line.bytes);
-    session_.must_fit(
-        largest * static_cast<uint64_t>(session_.ranks()) / static_cast<uint64_t>(session_.hosts()),
-        fmt::format("buffers of {}, one a rank,", format_bytes(largest)),
-        "give a smaller --maxbytes, or fewer ranks");
+    uint64_t largest = 0, most = 0;
+    for (const CaseChoice& line : lines_) {
+      largest = std::max(largest, line.bytes);
+      most = std::max(most, CollectiveCase(session_, options_, line).buffer_bytes());
+    }
+    session_.must_fit(session_.sum_over_ranks(most) / static_cast<uint64_t>(session_.hosts()),
+                      fmt::format("the buffers of calls of {}", format_bytes(largest)),
+                      "give a smaller --maxbytes, or fewer ranks");
   }
 
   void leave_out(const std::string& text) {

@@ -12,7 +12,6 @@ namespace {
 
 constexpr const char* kAll = "all";
 constexpr double kDefaultFactor = 4;
-constexpr size_t kMostSizes = 100'000;
 
 std::vector<std::string> with_all(std::vector<std::string> names) {
   names.push_back(kAll);
@@ -156,6 +155,9 @@ std::string CollectivesCommand::finish(CollectivesOptions* options) const {
                                       : size_steps(first, last, increment);
   if (options->sizes.empty())
     return fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_);
+  if (options->sizes.size() > kMostSizes)
+    return fmt::format("--stepfactor {} makes more than {} sizes: give a larger one", *factor_,
+                       kMostSizes);
   return {};
 }
 

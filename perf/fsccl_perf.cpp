@@ -2,6 +2,7 @@
 // the command line asks for. collectives.h and step.h say what is measured, command_line.h has the
 // options, and launch.h says how ranks start.
 #include <fmt/format.h>
+#include <csignal>
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -138,6 +139,11 @@ int run(int argc, char** argv) {
       run_tune(session, tune_options);
       return uint64_t{0};
     }
+    const bool no_root = collectives->parsed() && collectives_options.root >= session.ranks();
+    if (no_root && session.rank() == 0)
+      (void)usage(
+          fmt::format("--root {}: there are {} ranks", collectives_options.root, session.ranks()));
+    session.end_where(no_root, kExitUsage);
     if (collectives->parsed()) return run_collectives(session, collectives_options);
     return step_options.codec != FSCCL_CODEC_NONE ? run_step_codec(session, model, step_options)
                                                   : run_step(session, model, step_options);
@@ -148,5 +154,7 @@ int run(int argc, char** argv) {
 }  // namespace fsccl::perf
 
 int main(int argc, char** argv) {
+  // Whoever started this program may ignore the signal, and then nobody learns how a child ended.
+  signal(SIGCHLD, SIG_DFL);
   return fsccl::run_program("fsccl-perf", argc, argv, fsccl::perf::run);
 }

@@ -99,7 +99,7 @@ class Reader {
               uint64_t* out) {
     if (!json.is_number_unsigned() || json.get<uint64_t>() < least || json.get<uint64_t>() > most)
       return fail(place, fmt::format("must be a whole number from {} to {}, not {}", least, most,
-                                     json.dump()));
+                                     json.is_structured() ? json.type_name() : json.dump()));
     *out = json.get<uint64_t>();
     return true;
   }

@@ -73,9 +73,9 @@ double percentile(std::vector<double> samples, double fraction) {
 std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor) {
   std::vector<uint64_t> sizes;
   for (double size = static_cast<double>(first); size <= static_cast<double>(last);
-       size *= factor) {
+       size = std::max(size * factor, std::floor(size) + 1)) {
     sizes.push_back(static_cast<uint64_t>(size));
-    if (factor <= 1 || size < 1) break;
+    if (factor <= 1 || size < 1 || sizes.size() > kMostSizes) break;
   }
   return sizes;
 }

@@ -33,8 +33,10 @@ const char* op_name(int32_t kind);
 // 0 without samples.
 double percentile(std::vector<double> samples, double fraction);
 
-// Both return sizes from `first` to `last`. Each size is `factor` times the one before, or
-// `increment` more. A factor of at most 1 gives `first` alone.
+inline constexpr size_t kMostSizes = 100'000;
+// Both return sizes from `first` to `last`. Each size is `factor` times the one before, and at
+// least 1 more, or it is `increment` more. A factor of at most 1 gives `first` alone. A sweep of
+// more than kMostSizes sizes ends with one size too many.
 std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor);
 std::vector<uint64_t> size_steps(uint64_t first, uint64_t last, uint64_t increment);
 

@@ -59,6 +59,7 @@ Session::Session(const std::optional<LocalRank>& place) {
   int local_rank = 0, local_size = 1;
   must(fsccl_comm_local_rank(comm_, &local_rank, &local_size), "fsccl_comm_local_rank");
   hosts_ = static_cast<int>(sum_over_ranks(uint64_t{local_rank == 0}));
+  uneven_hosts_ = sum_over_ranks(uint64_t{local_size * hosts_ != ranks_}) > 0;
   shares_cores_ = sum_over_ranks(uint64_t{local_size > sysconf(_SC_NPROCESSORS_ONLN)}) > 0;
 }
 

@@ -35,6 +35,7 @@ class Session {
   int ranks() const { return ranks_; }
   int hosts() const { return hosts_; }
   bool shares_cores() const { return shares_cores_; }  // some host has more ranks than cores
+  bool uneven_hosts() const { return uneven_hosts_; }  // some host has more ranks than another
 
   // Makes the pool; collective. It is called once, before pool() is used. With `dry_run` units move
   // no bytes. The limit is that of one rank; 0 stands for the default.
@@ -61,6 +62,7 @@ class Session {
   int ranks_ = 1;
   int hosts_ = 1;
   bool shares_cores_ = false;
+  bool uneven_hosts_ = false;
 };
 
 }  // namespace fsccl::perf

@@ -34,6 +34,13 @@ class CodecRunner {
  public:
   CodecRunner(Session& session, const Model& model, const StepOptions& options)
       : session_(session), options_(options) {
+    // Each way has its own shards and their gradients, in fp32, and one keeps what it gathered.
+    const uint64_t bytes_of_element =
+        kVariants * 2 * sizeof(float) + fsccl_dtype_size(options.wire);
+    session.must_fit(
+        model.elements() * bytes_of_element / static_cast<uint64_t>(session.hosts()),
+        fmt::format("shards and gradients of {}, three times, and a kept copy", model.name),
+        "use more hosts, or fewer --layers");
     session.open_pool(false, 0);
     for (size_t v = 0; v < kVariants; v++) {
       Variant& variant = variants_[v];

@@ -121,6 +121,8 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
                    : codec_ == "fp8"   ? FSCCL_CODEC_FP8
                    : codec_ == "mxfp8" ? FSCCL_CODEC_MXFP8
                                        : FSCCL_CODEC_NONE;
+  if (options->codec_always && codec_ != "delta")
+    return "--codec-always: only the delta codec declines: add --codec delta, or leave it out";
   if (codec_ != "none" && wire_ == "fp32")
     return "--codec compares steps of 16-bit parameters: leave out --wire fp32";
   for (const char* const option : {"--keep", "--schedule", "--gradients", "--by-parameter",

@@ -45,6 +45,16 @@ class Tuner {
 
   void run() {
     session_.end_where(printing_ && !writable(), 2);
+    if (session_.uneven_hosts() && printing_)
+      fmt::print(stderr,
+                 "fsccl-perf: tune: hosts have different numbers of ranks, and rules are for hosts "
+                 "that have the same: start as many on each\n");
+    session_.end_where(session_.uneven_hosts(), 2);
+    const uint64_t largest = options_.sizes.back();
+    session_.must_fit(2 * largest * static_cast<uint64_t>(session_.ranks()) /
+                          static_cast<uint64_t>(session_.hosts()),
+                      fmt::format("two buffers of {} a rank", format_bytes(largest)),
+                      "give a smaller --maxbytes, or fewer ranks");
     if (printing_ && !options_.json)
       fmt::print(
           "# {} ranks on {} hosts, {} repeats\n{:<15} {:<7} {:>10}  {:<26} {:>10}  {:<26} {:>10} "

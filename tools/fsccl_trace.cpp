@@ -170,16 +170,20 @@ int run(int argc, char** argv) {
       ->add_option("-o,--output", recordings.page,
                    "where it goes; -: to the standard output; default: DIR/timeline.html")
       ->type_name("PAGE");
-  timeline->add_option("--last", recordings.last_ms, "the last so many milliseconds only")
-      ->type_name("MS")
-      ->check([](const std::string& text) -> std::string {
-        double value = 0;
-        const bool good =
-            CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
-        return good ? "" : fmt::format("{} is no number above 0", text);
-      });
-  timeline->add_flag("--perfetto", recordings.perfetto,
-                     "JSON for ui.perfetto.dev instead of a page (default: DIR/timeline.json)");
+  CLI::Option* const last =
+      timeline->add_option("--last", recordings.last_ms, "the last so many milliseconds only")
+          ->type_name("MS")
+          ->check([](const std::string& text) -> std::string {
+            double value = 0;
+            const bool good =
+                CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
+            return good ? "" : fmt::format("{} is no number above 0", text);
+          });
+  timeline
+      ->add_flag("--perfetto", recordings.perfetto,
+                 "JSON for ui.perfetto.dev instead of a page (default: DIR/timeline.json), of all "
+                 "that was recorded")
+      ->excludes(last);
   timeline->footer(
       "A recording has the last FSCCL_TRACE_EVENTS events of its rank. Ranks of several hosts are "
       "put together by their clocks.");

@@ -74,10 +74,9 @@ class Parser {
   bool number(const Json& record, const char* name, uint64_t most, uint64_t* out) {
     const auto member = record.find(name);
     if (member == record.end() || !member->is_number_unsigned() || member->get<uint64_t>() > most)
-      return fail(fmt::format("\"{}\" must be a whole number from 0 to {}{}", name, most,
-                              member == record.end()
-                                  ? "; it is missing"
-                                  : fmt::format(", not {}", shortened(member->dump()))));
+      return fail(fmt::format(
+          "\"{}\" must be a whole number from 0 to {}{}", name, most,
+          member == record.end() ? "; it is missing" : fmt::format(", not {}", shown(*member))));
     *out = member->get<uint64_t>();
     return true;
   }
@@ -92,6 +91,10 @@ class Parser {
   }
   static std::string shortened(const std::string& word) {
     return word.size() <= 40 ? word : word.substr(0, 40) + "..";
+  }
+  // Lists and objects are not shown: they may be nested deeper than the stack is.
+  static std::string shown(const Json& value) {
+    return value.is_structured() ? value.type_name() : shortened(value.dump());
   }
 
   bool read(const Json& record) {

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -255,6 +256,7 @@ def check_options():
         (('-c', '2'), '2'),
         (('-f', '0.5'), '0.5'),
         (('-f', '1'), 'stepfactor'),
+        (('-f', '1.0000000001'), 'stepfactor'),
         (('-i', '0'), 'stepbytes'),
         (('-b', '0'), 'minbytes'),
         (('--coll', 'all_reduce', '--memory', 'shared', '--ranks', '2'), 'nothing can be measured'),
@@ -280,6 +282,8 @@ def check_options():
         (('--block', '8x8'), '--layout ragged'),
         (('--steps', '0'), 'steps'),
         (('--layers', '99'), '99'),
+        (('--codec-always',), 'only the delta codec declines'),
+        (('--codec', 'int8', '--codec-always'), 'only the delta codec declines'),
     ):
         expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
     # If one rank ends, the others end, too, without messages of their own.
@@ -292,6 +296,30 @@ def check_options():
     ):
         said = run(*arguments, '--ranks', '2', status=2)
         expect(word in said and 'died' not in said, f'{arguments}: {said}')
+    # Buffers, and the shards of the three ways of --codec, are counted before they are taken.
+    for arguments in (
+        ('collectives', '--coll', 'all_reduce', '-b', '1T', '-e', '1T'),
+        ('tune', '-b', '1T', '-e', '1T'),
+        ('step', '--model', 'llama-3.1-405b', '--codec', 'int8'),
+    ):
+        said = run(*arguments, '--ranks', '2', status=1)
+        expect('than a host has available' in said, f'{arguments}: {said}')
+    # Lists may be nested deeper than the stack is.
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / 'deep.json'
+        deep = '[' * 300_000 + ']' * 300_000
+        unit = f'{{"name": "u", "params": [["w", [{deep}]]]}}'
+        model.write_text(f'{{"name": "m", "units": [{unit}]}}', encoding='utf-8')
+        said = run('step', '--model', str(model), status=2)
+        expect('not array' in said, said)
+    # The ends of the ranks are noticed even if whoever starts the program ignores such signals.
+    subprocess.run(
+        [program, 'collectives', '--coll', 'barrier', '--ranks', '2', *QUICK],
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        stdout=subprocess.DEVNULL,
+        timeout=60,
+        check=True,
+    )
     said = run('step', '--model', 'llama-3.1-405b', '--ranks', '2', status=1)
     expect(
         '--dry-run' in said and '--layers' in said and 'died' not in said,
@@ -454,7 +482,7 @@ def codec_rows(codec):
             str(model),
             '--codec',
             codec,
-            '--codec-always',
+            *(('--codec-always',) if codec == 'delta' else ()),
             '--steps',
             '4',
             '--warmup',

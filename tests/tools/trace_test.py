@@ -135,6 +135,7 @@ def check_clock(folder):
     environment['FSCCL_TRACE_DIR'] = str(folder / 'recordings')
     options = ('--ranks', '2', '--steps', '2', '--prefetch', '0')
     run_program(perf, 'step', '--model', folder / 'model.json', *options, env=environment)
+    run_program(trace, 'timeline', folder, '--perfetto', '--last', '3', status=2)  # one of them
     said = run_program(trace, 'timeline', folder / 'recordings', '--perfetto', '-o', '-')
     spans = [event for event in json.loads(said)['traceEvents'] if event.get('ph') == 'X']
     spans = sorted((e for e in spans if e['pid'] == spans[0]['pid']), key=lambda e: e['ts'])

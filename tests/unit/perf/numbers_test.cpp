@@ -58,6 +58,8 @@ TEST(SizeSweep, MultipliesUpToTheLast) {
   EXPECT_EQ(size_sweep(8, 128, 1), (std::vector<uint64_t>{8}));
   EXPECT_EQ(size_sweep(0, 128, 2), (std::vector<uint64_t>{0}));
   EXPECT_TRUE(size_sweep(256, 128, 2).empty());
+  EXPECT_EQ(size_sweep(8, 11, 1.1), (std::vector<uint64_t>{8, 9, 10, 11}));
+  EXPECT_EQ(size_sweep(8, uint64_t{1} << 30, 1.0000000001).size(), kMostSizes + 1);
 }
 
 TEST(SizeSteps, AddsUpToTheLast) {
