@@ -47,6 +47,22 @@ def test_values_are_those_of_lax(count):
     assert all('equal' in output for output in run(VALUES, count))
 
 
+def test_a_program_may_end_while_its_last_step_runs():
+    """JAX runs steps behind the program. Rank 1 waits for none of its own."""
+    outputs = run("""
+        def step(x):
+            token = group.token()
+            for _ in range(300):
+                x, token = group.all_reduce(x, token)
+                x = x / ranks
+            return x
+        step, x = shard_map(step), split(np.ones(ranks << 12, np.float32))
+        for _ in range(3): x = step(x)
+        if rank == 0: print("ended with", float(x.addressable_shards[0].data[0]))
+        """)
+    assert 'ended with 1.0' in outputs[0], outputs
+
+
 def test_groups_of_other_devices_meet_apart():
     """The groups of two halves of a job, which have the same number, do not meet each other. Nor do
     the next groups, which are of one half and of the whole job."""

@@ -14,7 +14,10 @@ from .door import use
 
 def main():
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ('-h', '--help') or arguments == ['-m']:
+    if arguments[:1] in (['-h'], ['--help']):
+        print(__doc__)
+        return
+    if not arguments or arguments == ['-m']:
         sys.exit(__doc__)
     use()
     if arguments[0] == '-m':

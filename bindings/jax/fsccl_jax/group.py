@@ -197,9 +197,13 @@ class Group:
         return self._apply(lambda *words: sent(root, *words), 'broadcast', tree, token, site, None)
 
     def leave(self):
-        """Ends the group. Programs that use it must have ended, and a later call is an error. Not
+        """Ends the group, after the steps that JAX still runs. A later call is an error. Not
         collective."""
         if self.number is not None and _library is not None:
+            try:
+                jax.effects_barrier()
+            except Exception:  # a step that failed has ended, too, and its results tell why
+                pass
             why = ctypes.create_string_buffer(_CAPACITY)
             _library.fsccl_jax_leave(ctypes.c_int64(self.number), why, ctypes.c_size_t(_CAPACITY))
 
