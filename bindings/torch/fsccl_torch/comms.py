@@ -5,6 +5,8 @@
     module.set_custom_reduce_scatter(fsccl_torch.ReduceScatter())
 
 Buffers come from the pool of `group` (by default the world) and return to it when FSDP2 drops them.
+All ranks of `group` make its pool together at the first gather, so give the group of the shards
+where ranks run different modules, as the stages of a pipeline do.
 """
 
 import torch

@@ -54,8 +54,9 @@ def enable(
     keep_frozen_bytes: up to so many bytes of parameters that need no gradient at the first gather
     stay gathered until an optimizer has written to other parameters on the process group. So the
     micro-batches of a step gather them once. A write to them that changes their version is noticed
-    at the next gather; a write through `.data` is not noticed before the optimizer's step. None
-    means FSCCL_TORCH_KEEP_FROZEN_BYTES. Its default keeps all of them in host memory, where a host
+    at the next gather; a write through `.data` is not noticed before the optimizer's step. All ranks
+    write at the same place of the program, even if some change nothing, because a gather needs all
+    of them. None means FSCCL_TORCH_KEEP_FROZEN_BYTES. Its default keeps all of them in host memory, where a host
     has one copy, and none on a GPU, where each rank has one. The pool gives them up before it runs
     out of memory. With 0 they are gathered like all others.
 
@@ -103,8 +104,9 @@ def enable(
     _install()
     settings = Settings(keep_bytes, keep_frozen_bytes, gather, reduction)
     for state in _states(model):
-        groups = [Group.attach(group, state, settings) for group in versions.groups_of(state)]
-        _flush_after_backward(state, groups)
+        for group in versions.groups_of(state):
+            Group.attach(group, state, settings)
+        _flush_after_backward(state)
         fsdp2_overhead.wrap_hooks_once(state)
     return model
 
@@ -159,7 +161,10 @@ def report(model: torch.nn.Module) -> Report:
     for state in _states(model):
         for group in versions.groups_of(state):
             ours = group_of(group.fsdp_params)
-            if ours is not None:
+            if ours is not None and group._all_gather_process_group.size() == 1:
+                why = 'its shard group has one rank, so nothing is gathered or reduced'
+                found.append(GroupReport(ours.name, why, why))
+            elif ours is not None:
                 found.append(
                     GroupReport(ours.name, ours.why_not['gathers'], ours.why_not['reduces'])
                 )
@@ -281,17 +286,21 @@ def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
     return versions.reduced(ours.fsdp, event, stream)
 
 
-def _flush_after_backward(state, groups):
+def _flush_after_backward(state):
     """Makes sure that each backward leaves its gradients in the parameters. FSDP2 finalizes its
-    groups only after the last backward of several."""
+    groups only after the last backward of several, and calls this for the state alone whose
+    backward begins first."""
     stock = state._root_post_backward_final_callback
     if getattr(stock, '_fsccl', False):
         return
 
     def callback():
         stock()
-        for group in groups:
-            group.flush()
+        for one in state._state_ctx.all_states:
+            for group in versions.groups_of(one):
+                ours = group_of(group.fsdp_params)
+                if ours is not None:
+                    ours.flush()
 
     callback._fsccl = True
     state._root_post_backward_final_callback = callback

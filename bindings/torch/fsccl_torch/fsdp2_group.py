@@ -67,12 +67,15 @@ class Group:
         # The state of this backward: the first bucket that is not reduced yet, and for each bucket
         # the parameters whose gradients are there. _early: hooks must still be registered.
         self._early, self._next, self._there = False, 0, collections.defaultdict(set)
+        # True if some backward since the last reduction was not synchronised
+        self._accumulated = False
 
     @classmethod
     def attach(cls, fsdp, state, settings):
         """Returns the Group of an FSDPParamGroup, which is made once and lives as long as it."""
         known = group_of(fsdp.fsdp_params)
         if known is not None:
+            known._take(settings)
             return known
         ours = cls(fsdp, state, settings)
         for param in fsdp.fsdp_params:
@@ -82,6 +85,15 @@ class Group:
             if hasattr(fsdp, name):
                 ours._override(name)
         return ours
+
+    def _take(self, settings):
+        """Takes the options of another enable(), which count from the first gather on."""
+        if settings != self._settings and self._gathers:
+            raise ValueError(
+                f"fsccl_torch.fsdp2.enable: group '{self.name}' has run with {self._settings}: other "
+                'options must be given before the first forward'
+            )
+        self._settings = settings
 
     @property
     def name(self):
@@ -209,6 +221,8 @@ class Group:
 
     def finalize_backward(self, stock):
         stock()
+        if self.fsdp.reduce_grads:
+            self._accumulated = False
         self.flush()
         if self.on_stream and self.domain is not None:
             self.domain.let_go(self.fsdp.device)
@@ -233,6 +247,8 @@ class Group:
         if not self._gathers:
             self.why_not['reduces'] = self.why_not['gathers']
             return False
+        if self._sum_dtype is None:  # all parameters were frozen when the units were made
+            self._sum_dtype = switches.dtype_of_sums(self.fsdp)
         why = switches.reduces_otherwise(self.fsdp)
         if why is None and (
             self._sum_dtype != dtype or any(grad.dtype not in FLOATS for grad in grads)
@@ -273,12 +289,15 @@ class Group:
 
     def _reduce_bucket(self, i, grads, factor):
         self.domain.flush()
-        # A gradient has the dtype that autograd gave it, or a wider one after accumulation without
-        # synchronisation. It is sent in that dtype, unless FSDP2 would round it before it sums.
+        # A gradient has the dtype that autograd gave it, or that of the sums after accumulation
+        # without synchronisation, or as zeros for a parameter that was not used. It is sent in the
+        # dtype that autograd gives, unless FSDP2 would round it before it sums, or some rank may
+        # have gradients of the other kinds, which depends on the program alone.
         dtype = functools.reduce(
             torch.promote_types, {grad.dtype for grad in grads if grad is not None}
         )
-        if torch.promote_types(dtype, self._sum_dtype) != self._sum_dtype:
+        mixed = self._accumulated or getattr(self.fsdp, 'reduce_scatter_unused_params', False)
+        if mixed or torch.promote_types(dtype, self._sum_dtype) != self._sum_dtype:
             dtype = self._sum_dtype
         if (i, dtype) not in self._reductions:
             replicas = self.fsdp._all_reduce_process_group if self.fsdp._is_hsdp else None
@@ -332,6 +351,10 @@ class Group:
 
     def post_backward(self, stock, *arguments):
         stock(*arguments)
+        if not self.fsdp.reduce_grads:
+            self._accumulated = True
+        elif not self._is_finalized_by_hand():
+            self._accumulated = False
         self._next = 0
         self._there.clear()
 

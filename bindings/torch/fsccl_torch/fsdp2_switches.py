@@ -61,7 +61,8 @@ def never_gathers(fsdp):
         return 'its parameters have several dtypes'
     shard, wire = next(iter(kinds))
     trainable = any(param.sharded_param.requires_grad for param in params)
-    if wire not in FLOATS and (trainable or wire not in MOVED or wire != shard):
+    moved = wire in MOVED and MOVED[wire][1] == 1  # a complex number is two of FSCCL's elements
+    if wire not in FLOATS and (trainable or not moved or wire != shard):
         return f'{wire} is not gathered in units'
     return None
 
@@ -75,6 +76,8 @@ def gathers_otherwise(fsdp):
         )
     if _replaced(fsdp, '_all_gather_output_fn', '_default_all_gather_output_fn'):
         return 'it has a copy-out of its own'
+    if any(param._sharded_param_data.dtype != param.orig_dtype for param in fsdp.fsdp_params):
+        return 'its shards have another dtype than when fully_shard was called (model.to)'
     if any(getattr(param, 'keep_unsharded_storage', False) for param in fsdp.fsdp_params):
         return 'its unsharded parameters keep their memory (set_keep_unsharded_storage)'
     if versions.compiled_autograd():

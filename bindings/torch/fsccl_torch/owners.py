@@ -58,10 +58,7 @@ class Owners:
         self.owned = [i for i, rank in enumerate(self.owner) if rank == self._rank]
         self.largest = figures.largest_shard
         self.bound = (figures.elements + figures.padding_bound) // self._ranks
-        self._counts = [
-            counts_of(*(math.prod(shape) if rank == owner else 0 for rank in range(self._ranks)))
-            for shape, owner in zip(self._shapes, self.owner)
-        ]
+        self._counts = {}
 
     # ----------------------------------------------------------------------------------------------
     # tensors that every rank has whole ----
@@ -86,13 +83,24 @@ class Owners:
                 f'make it with backend="fsccl"'
             )
         entries = [
-            (tensor.data_ptr(), tensor.data_ptr(), counts, MOVED[tensor.dtype][0])
-            for tensor, counts in zip(tensors, self._counts)
+            (tensor.data_ptr(), tensor.data_ptr(), self._counts_of(i, per), code)
+            for i, tensor in enumerate(tensors)
+            for code, per in [MOVED[tensor.dtype]]
         ]
         count(call, *tensors)
         backend._comm.submit(
             call, function, (tensor_list(entries), len(entries), *more), tensors, []
         ).wait()
+
+    def _counts_of(self, i, per):
+        """Returns the elements of FSCCL that each rank has of tensor i, if each element of the
+        tensor is `per` of them."""
+        if (i, per) not in self._counts:
+            count = per * math.prod(self._shapes[i])
+            self._counts[i, per] = counts_of(
+                *(count if rank == self.owner[i] else 0 for rank in range(self._ranks))
+            )
+        return self._counts[i, per]
 
     def _checked(self, call, tensors):
         tensors = [tensor.detach() for tensor in tensors]

@@ -22,6 +22,14 @@ from .base import all_gather_single
 _CPU = torch.device('cpu')
 
 
+def written(tensors: Iterable[torch.Tensor]) -> None:
+    """Raises the versions of tensors that FSCCL has written. Torch does so for its own operations:
+    autograd then refuses what it saved of them, and units of FSDP2 gather them again."""
+    for tensor in tensors:
+        if not tensor.is_inference():  # it has no version
+            torch.autograd.graph.increment_version(tensor)
+
+
 def broadcast_coalesced(
     tensors: Iterable[torch.Tensor], src: int = 0, group: dist.ProcessGroup | None = None
 ) -> None:
@@ -40,6 +48,7 @@ def broadcast_coalesced(
     options = dist.BroadcastOptions()
     options.rootRank, options.rootTensor, options.asyncOp = src, 0, False
     group.broadcast(tensors, options).wait()
+    written(tensors)
 
 
 def sync_module_states(

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from . import _capi as c
 from .publishing import describe, milliseconds, sharded_dim, tensors
+from .state import written
 
 _TICKET_BYTES = 256
 _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C takes effect
@@ -163,6 +164,8 @@ class Subscription:
         for tensor, local in self._copies:
             if tensor is not local:
                 tensor.copy_(local)
+            else:
+                written([tensor])
         self._taken = self._got.version
         return Version(self._got.version, self._got.label)
 

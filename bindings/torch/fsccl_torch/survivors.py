@@ -24,6 +24,7 @@ from . import _capi as c
 from .backend import FscclBackend, handed_over
 from .base import BACKEND
 from .dtypes import MOVED
+from .state import written
 
 STATES = ('alive', 'suspect', 'left', 'dead')  # in the order of fsccl_peer_state_t
 
@@ -144,6 +145,7 @@ def redistribute(
         )
         if status < 0:
             raise comm.failure(status, 'redistribute')
+    written(taken for _, taken in locals_)
     return dealt.value
 
 
