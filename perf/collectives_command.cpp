@@ -151,14 +151,10 @@ std::string CollectivesCommand::finish(CollectivesOptions* options) const {
     return "--stepfactor 1 never gets to --maxbytes: give a larger one";
   if (last > first && increment_.empty() && first == 0)
     return "--minbytes 0 never gets to --maxbytes by a factor: give --stepbytes";
-  options->sizes = increment_.empty() ? size_sweep(first, last, factor_.value_or(kDefaultFactor))
-                                      : size_steps(first, last, increment);
-  if (options->sizes.empty())
-    return fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_);
-  if (options->sizes.size() > kMostSizes)
-    return fmt::format("--stepfactor {} makes more than {} sizes: give a larger one", *factor_,
-                       kMostSizes);
-  return {};
+  const double factor = factor_.value_or(kDefaultFactor);
+  options->sizes =
+      increment_.empty() ? size_sweep(first, last, factor) : size_steps(first, last, increment);
+  return sweep_problem(options->sizes, first_, last_, factor);
 }
 
 }  // namespace fsccl::perf

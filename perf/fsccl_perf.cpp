@@ -127,8 +127,6 @@ int run(int argc, char** argv) {
   collectives_options.json = step_options.json = tune_options.json = common.json;
   if (common.local_place.empty() && (common.ranks > 0 || !in_launcher_environment())) {
     const int ranks = common.ranks > 0 ? common.ranks : 2;
-    if (collectives->parsed() && collectives_options.root >= ranks)
-      return usage(fmt::format("--root {}: there are {} ranks", collectives_options.root, ranks));
     const Binding binding = common.bind == "core"   ? Binding::kCore
                             : common.bind == "none" ? Binding::kNone
                                                     : Binding::kAuto;

@@ -80,6 +80,14 @@ std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor) {
   return sizes;
 }
 
+std::string sweep_problem(const std::vector<uint64_t>& sizes, std::string_view first,
+                          std::string_view last, double factor) {
+  if (sizes.empty()) return fmt::format("--minbytes {} is larger than --maxbytes {}", first, last);
+  if (sizes.size() <= kMostSizes) return {};
+  return fmt::format("--stepfactor {} makes more than {} sizes: give a larger one", factor,
+                     kMostSizes);
+}
+
 std::vector<uint64_t> size_steps(uint64_t first, uint64_t last, uint64_t increment) {
   std::vector<uint64_t> sizes;
   for (uint64_t size = first; size <= last; size += increment) {

@@ -38,6 +38,9 @@ inline constexpr size_t kMostSizes = 100'000;
 // least 1 more, or it is `increment` more. A factor of at most 1 gives `first` alone. A sweep of
 // more than kMostSizes sizes ends with one size too many.
 std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor);
+// Says what is wrong with the sizes of a sweep, and what to do; nothing if they are good.
+std::string sweep_problem(const std::vector<uint64_t>& sizes, std::string_view first,
+                          std::string_view last, double factor);
 std::vector<uint64_t> size_steps(uint64_t first, uint64_t last, uint64_t increment);
 
 }  // namespace fsccl::perf

@@ -59,12 +59,7 @@ std::string TuneCommand::finish(TuneOptions* options) const {
   if (options->units && !options->gpu)
     return fmt::format("{} is tuned on GPUs alone: add --memory gpu", kTunedUnits);
   options->sizes = size_sweep(*parse_bytes(first_), *parse_bytes(last_), factor_);
-  if (options->sizes.empty())
-    return fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_);
-  if (options->sizes.size() > kMostSizes)
-    return fmt::format("--stepfactor {} makes more than {} sizes: give a larger one", factor_,
-                       kMostSizes);
-  return {};
+  return sweep_problem(options->sizes, first_, last_, factor_);
 }
 
 }  // namespace fsccl::perf

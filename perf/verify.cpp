@@ -203,6 +203,7 @@ uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t inpu
       exact ? 0
             : 1.01 * ((ranks + 1) * sum_roundoff * (input == FSCCL_FLOAT64 ? 2 : 1) +
                       unit_roundoff(output));
+  const double largest = largest_of(output);
   uint64_t wrong = 0;
   A sums[kChunk];
   for (uint64_t begin = 0; begin < count; begin += kChunk) {
@@ -226,7 +227,7 @@ uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t inpu
     for (uint64_t j = 0; j < width; j++) {
       if constexpr (kIsFloat<In>) {
         const double expected = op.kind == FSCCL_OP_AVG ? sums[j] / ranks : sums[j];
-        wrong += !is_near(to_double(data[begin + j]), expected, tolerance, largest_of(output));
+        wrong += !is_near(to_double(data[begin + j]), expected, tolerance, largest);
       } else if constexpr (std::is_unsigned_v<In>) {
         wrong += data[begin + j] !=
                  (op.kind == FSCCL_OP_AVG ? static_cast<In>(sums[j] / ranks) : sums[j]);

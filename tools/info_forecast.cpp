@@ -261,10 +261,6 @@ fsccl_dtype_t type_of(const std::string& name) {
   return name == "bf16" ? FSCCL_BFLOAT16 : name == "fp16" ? FSCCL_FLOAT16 : FSCCL_FLOAT32;
 }
 
-}  // namespace
-
-namespace {
-
 // Returns the text at a key of an object, if there is one.
 std::optional<std::string> text_at(const Json& json, const char* key) {
   const auto found = json.find(key);

@@ -149,7 +149,7 @@ Result<Forecast> Forecaster::run(const StepConfig& setup) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "forecast: {}", why);
   Forecast forecast;
   forecast.setup = setup;
-  forecast.memory_limit = setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;
+  forecast.memory_limit = memory_limit(setup);
   FSCCL_ASSIGN(const Layouts* places, places_of(setup));
   FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(setup, *places));
   std::vector<uint64_t> slot_bytes;

@@ -46,6 +46,10 @@ class Forecaster {
   // Says why there is no forecast of the setup on this machine, and what to give. Returns an empty
   // text if there is one.
   std::string misfit(const StepConfig& setup) const;
+  // Bytes that a rank may take; 0: no limit is known.
+  uint64_t memory_limit(const StepConfig& setup) const {
+    return setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;
+  }
   Result<Forecast> run(const StepConfig& setup);
   double mfu(const Forecast& forecast) const;
   // Finds the efficiency with which the forecast of a measured step takes the measured time. It is

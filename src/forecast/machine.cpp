@@ -217,7 +217,7 @@ class MachineReader : JsonReader {
     if (hosts.size() > 1) {
       const std::vector<topo::Connection> reach = graph.from(places.front());
       const auto way_to = [&](int host) -> const topo::Connection& {
-        return reach[static_cast<size_t>(topology.all(kind, host).front())];
+        return reach[static_cast<size_t>(facts[static_cast<size_t>(host)].first_place)];
       };
       for (const int host : hosts)
         if (host != hosts.front() && way_to(host).gb_per_s <= 0)
@@ -258,6 +258,7 @@ class MachineReader : JsonReader {
   // A host has places for ranks, and cards that reach the network at some rate together.
   struct HostFacts {
     size_t places = 0;
+    int first_place = -1;
     double gb_per_s = 0;
   };
   // Returns the facts of each host, at the index of its vertex. A card is no faster than the
@@ -274,7 +275,7 @@ class MachineReader : JsonReader {
       const topo::Vertex& vertex = topology.vertices[i];
       if (vertex.kind != kind && vertex.kind != topo::Kind::nic) continue;
       HostFacts& host = facts[static_cast<size_t>(topology.host_of(static_cast<int>(i)))];
-      if (vertex.kind == kind) host.places++;
+      if (vertex.kind == kind && host.places++ == 0) host.first_place = static_cast<int>(i);
       if (vertex.kind != topo::Kind::nic || vertex.down) continue;
       const bool slower = links[i] > 0 && links[i] < vertex.gb_per_s;
       host.gb_per_s += slower ? links[i] : vertex.gb_per_s;

@@ -84,13 +84,13 @@ std::vector<StepConfig> neighbours(const Choice& choice, const Forecaster& forec
   const auto add = [&](auto change) {
     StepConfig one = from;
     one.copy_per_host = false;
+    one.shard_over = from.shared_by();
     change(one);
     if (forecaster.misfit(one).empty()) made.push_back(one);
   };
   for (const int by : {2, 3}) {
     const int degree = from.shared_by();
-    if (degree <= from.ranks / by)
-      add([&](StepConfig& one) { one.shard_over = degree * by == one.ranks ? 0 : degree * by; });
+    if (degree <= from.ranks / by) add([&](StepConfig& one) { one.shard_over = degree * by; });
     if (degree % by == 0) add([&](StepConfig& one) { one.shard_over = degree / by; });
   }
   if (from.prefetch < kMostPrefetch) add([](StepConfig& one) { one.prefetch++; });
@@ -123,11 +123,10 @@ Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& set
     return success();
   };
   for (const StepConfig& one : setups)
-    if (alike(one, setup) || forecaster.misfit(one).empty()) FSCCL_TRY(consider(one));
+    if (forecaster.misfit(one).empty()) FSCCL_TRY(consider(one));
   std::stable_sort(choices.begin(), choices.end(), better);
   // From the best one the search goes to its neighbours, as long as one of them is better.
-  const uint64_t limit =
-      setup.memory_limit > 0 ? setup.memory_limit : forecaster.machine().memory_bytes;
+  const uint64_t limit = forecaster.memory_limit(setup);
   for (Choice best = choices.front();;) {
     const size_t known = choices.size();
     for (const StepConfig& one : neighbours(best, forecaster, limit))

@@ -84,13 +84,13 @@ Bytes encode(const Catalog& catalog) {
 }
 
 Status check_size(const Catalog& catalog) {
-  constexpr size_t kMostOfRank = 8 + 16 + 2 + 1 + sizeof(IpAddress) * kMostAddresses, kRest = 16;
+  constexpr size_t kRest = 16;
   for (size_t i = 0; i < catalog.params.size(); i++)
     if (const size_t bytes = catalog.params[i].name.size(); bytes > kMostNameBytes)
       return fail(FSCCL_ERR_LIMIT, "parameter {}: its name has {} bytes: give one of at most {}", i,
                   bytes, kMostNameBytes);
   const size_t bytes =
-      encode_params(catalog).size() + catalog.addresses.size() * kMostOfRank + kRest;
+      encode_params(catalog).size() + catalog.addresses.size() * kRankAddressBytes + kRest;
   if (bytes <= kMaxTableBytes) return success();
   return fail(FSCCL_ERR_LIMIT,
               "the names and shapes of {} parameters take {} bytes, and {} are the most that a "

@@ -32,6 +32,8 @@ struct RankAddress {
   uint16_t port = 0;  // 0: no TCP
   std::vector<IpAddress> ips;
 };
+// Bytes of an encoded address, at most.
+inline constexpr size_t kRankAddressBytes = 8 + 16 + 2 + 1 + 16 * kMostAddresses;
 Bytes encode(const RankAddress& address);
 
 struct Catalog {

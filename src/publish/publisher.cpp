@@ -26,7 +26,6 @@ namespace {
 constexpr int64_t kNewsNs = 1'000'000'000;
 constexpr uint64_t kLeastLimit = uint64_t{16} << 20;  // bytes; the least default of limit_bytes
 constexpr size_t kMostMessageBytes = 64;              // the largest message of a subscriber
-constexpr size_t kRankAddressBytes = 8 + 16 + 2 + 1 + 16 * kMostAddresses;
 
 }  // namespace
 

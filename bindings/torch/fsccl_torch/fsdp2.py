@@ -54,11 +54,11 @@ def enable(
     keep_frozen_bytes: up to so many bytes of parameters that need no gradient at the first gather
     stay gathered until an optimizer has written to other parameters on the process group. So the
     micro-batches of a step gather them once. A write to them that changes their version is noticed
-    at the next gather; a write through `.data` is not noticed before the optimizer's step. All ranks
-    write at the same place of the program, even if some change nothing, because a gather needs all
-    of them. None means FSCCL_TORCH_KEEP_FROZEN_BYTES. Its default keeps all of them in host memory, where a host
-    has one copy, and none on a GPU, where each rank has one. The pool gives them up before it runs
-    out of memory. With 0 they are gathered like all others.
+    at the next gather; a write through `.data` is not noticed before the optimizer's step. All
+    ranks write at the same place of the program, even if some change nothing, because a gather
+    needs all of them. None means FSCCL_TORCH_KEEP_FROZEN_BYTES. Its default keeps all of them in
+    host memory, where a host has one copy, and none on a GPU, where each rank has one. The pool
+    gives them up before it runs out of memory. With 0 they are gathered like all others.
 
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
     without loss (docs/codecs.md); each host then keeps a copy of them. It sends plain parameters

@@ -67,7 +67,7 @@ class Group:
         # The state of this backward: the first bucket that is not reduced yet, and for each bucket
         # the parameters whose gradients are there. _early: hooks must still be registered.
         self._early, self._next, self._there = False, 0, collections.defaultdict(set)
-        # True if some backward since the last reduction was not synchronised
+        # True if some backward was not synchronised since the last one that was finalized
         self._accumulated = False
 
     @classmethod
@@ -353,8 +353,6 @@ class Group:
         stock(*arguments)
         if not self.fsdp.reduce_grads:
             self._accumulated = True
-        elif not self._is_finalized_by_hand():
-            self._accumulated = False
         self._next = 0
         self._there.clear()
 

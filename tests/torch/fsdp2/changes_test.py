@@ -11,20 +11,15 @@ import torch.distributed as dist
 import variants
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from variants import BFLOAT16, adam, enable, fused, shard, system
+from variants import BFLOAT16, adam, enable, fused, keeping_all, registry, shard, system
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ranks as ranks_
 
-TRAINED = {}
+TRAINED, variant = registry()
 # FSDP2 of torch 2.11 and older cannot do these itself.
 NEW = {'ranks_use_other_layers_without_sync', 'made_and_evaluated_in_inference_mode'}
 IS_NEW = tuple(int(number) for number in torch.__version__.split('.')[:2]) > (2, 11)
-
-
-def variant(function):
-    TRAINED[function.__name__] = function
-    return function
 
 
 def in_small_buckets():
@@ -134,10 +129,7 @@ def weights_written_by_a_broadcast(rank, ranks):
     """Frozen weights that stay gathered are replaced while nothing is trained."""
     import fsccl_torch
 
-    if fused():
-        from fsccl_torch import fsdp2_gather
-
-        fsdp2_gather._WORTH_A_UNIT = 1
+    keeping_all()
     model = system.Model()
     model.blocks.requires_grad_(False)
     model, losses = shard(model, reshard_after_forward=True), []

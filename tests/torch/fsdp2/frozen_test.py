@@ -11,26 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from variants import BFLOAT16, accumulate, adam, enable, fused, shard, system
+from variants import BFLOAT16, accumulate, adam, enable, fused, keeping_all, registry, shard, system
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ranks as ranks_
 
 WIDTH, LAYERS, MICRO_BATCHES = 160, 3, 4
-VARIANTS = {}
-
-
-def variant(function):
-    VARIANTS[function.__name__] = function
-    return function
-
-
-def keeping_all():
-    """Keeps frozen parameters however few bytes they have."""
-    if fused():
-        from fsccl_torch import fsdp2_gather
-
-        fsdp2_gather._WORTH_A_UNIT = 1
+VARIANTS, variant = registry()
 
 
 def kept():

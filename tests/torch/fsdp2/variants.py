@@ -19,12 +19,20 @@ from fsccl_torch.fsdp2_versions import groups_of
 
 BFLOAT16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 ALL_BFLOAT16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-VARIANTS = {}
 
 
-def variant(function):
-    VARIANTS[function.__name__] = function
-    return function
+def registry():
+    """Returns {name: function}, and the decorator that adds functions to it."""
+    known = {}
+
+    def register(function):
+        known[function.__name__] = function
+        return function
+
+    return known, register
+
+
+VARIANTS, variant = registry()
 
 
 def fused():
@@ -513,6 +521,14 @@ def used_before_enable(rank, ranks):
     enable(model)  # a second call changes nothing
     losses += system.train(model, optimizer, rank, ranks, range(1, 4))
     return system.result(model, losses)
+
+
+def keeping_all():
+    """Keeps frozen parameters however few bytes they have."""
+    if fused():
+        from fsccl_torch import fsdp2_gather
+
+        fsdp2_gather._WORTH_A_UNIT = 1
 
 
 def without_slots_for_gradients():
