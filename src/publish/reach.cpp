@@ -76,7 +76,9 @@ Result<Reached> Reach::once(Deadline deadline) {
     Result<Reached> made = attempt(place, deadline);
     if (made.ok()) return made;
     if (broken_) FSCCL_TRY(broken_());
-    place.answer = made.take_status();
+    // Nor does an attempt that the end of the time cut short say more.
+    const bool cut = made.status().code() == FSCCL_ERR_TIMEOUT && deadline.passed();
+    if (place.answer.ok() || !cut) place.answer = made.take_status();
     if (place.connected) place.attempt_ms = std::min(2 * place.attempt_ms, kLongestAttemptMs);
   }
   return status();

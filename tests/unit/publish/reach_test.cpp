@@ -87,6 +87,16 @@ TEST_F(Reaching, TheTimeBoundsAllAttemptsAndEachAnswerIsTold) {
   EXPECT_THAT(found.status().text(), HasSubstr(describe(second) + ": Connection refused"));
 }
 
+// The last attempt ends with the time, and the answer to the one before says why nothing was found.
+TEST_F(Reaching, AnAttemptThatIsCutShortHidesNoAnswer) {
+  const Fd listener = listen_tcp(0).take();
+  std::thread first([&] { turn_one_away(listener); });
+  const Result<Reached> found =
+      reach({local(port_of(local_address(listener.get())))}).until(Deadline::in_ms(500), kNoLimit);
+  first.join();
+  EXPECT_EQ(found.status().code(), FSCCL_ERR_LINK) << found.status().text();
+}
+
 TEST_F(Reaching, RefusalsAreCountedWhereTheRankHasListened) {
   const ClosedPort closed;
   const SocketAddress address = local(closed.number());
