@@ -187,11 +187,16 @@ configure_main_tree() {
   configure_tree "$root/build" "--prefix=$install_folder"
 }
 
-# Builds the tree that both commands use, or some targets of it, and installs the library and its
-# programs.
-build_main_tree() { # [target ...]
+# Builds the tree that both commands use, or some targets of it, and installs what it has, or what
+# has these tags of Meson.
+build_main_tree() { # [--tags LIST] [target ...]
+  local tags=()
+  if [ "${1:-}" = --tags ]; then
+    tags=(--tags "$2")
+    shift 2
+  fi
   configure_main_tree
   build_targets "$root/build" "$@"
-  meson install -C "$root/build" --no-rebuild --only-changed --quiet >"$root/build/install.log" 2>&1 ||
+  meson install -C "$root/build" --no-rebuild --only-changed --quiet "${tags[@]}" >"$root/build/install.log" 2>&1 ||
     { tail -n 20 "$root/build/install.log" >&2; fail "the installation into $install_folder failed"; }
 }
