@@ -93,16 +93,28 @@ void apply_cgroup_cores(const std::string& directory, Limits* limits) {
 }
 
 Limit affinity_cores() {
-  cpu_set_t set;
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   Limit limit{online > 0 ? static_cast<uint64_t>(online) : 1, "the cores of the machine"};
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    lower(&limit, static_cast<uint64_t>(std::max(1, CPU_COUNT(&set))),
-          "the affinity of the process");
+  if (const size_t cores = affinity().size())
+    lower(&limit, uint64_t{cores}, "the affinity of the process");
   return limit;
 }
 
 }  // namespace
+
+// The system refuses a set that is smaller than its own, whose size it does not tell.
+std::vector<int> affinity() {
+  std::vector<int> processors;
+  for (size_t words = 16; words <= 4096; words *= 2) {
+    std::vector<uint64_t> set(words);
+    if (sched_getaffinity(0, words * sizeof(uint64_t), reinterpret_cast<cpu_set_t*>(set.data())))
+      continue;
+    for (size_t cpu = 0; cpu < 64 * words; cpu++)
+      if (set[cpu / 64] >> (cpu % 64) & 1) processors.push_back(static_cast<int>(cpu));
+    break;
+  }
+  return processors;
+}
 
 Limits read_limits(const std::string& root) {
   Limits limits;

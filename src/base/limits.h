@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fsccl {
 
@@ -27,6 +28,10 @@ struct Limits {
 // Reads /proc and the cgroup (v2) below `root`, which is "" outside of tests. A file that cannot be
 // read sets no limit.
 Limits read_limits(const std::string& root = "");
+
+// Returns the numbers of the processors on which the calling thread may run, or none if the system
+// does not say.
+std::vector<int> affinity();
 
 // Returns the bytes of a page of memory.
 uint64_t page_bytes();

@@ -31,6 +31,9 @@ int run_program(const char* name, int argc, char** argv, int (*run)(int, char**)
   } catch (const std::system_error& error) {
     // Threads of the library may still run.
     std::_Exit(not_written(error.code().message() + advice_for(error.code().value())));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    std::_Exit(1);
   }
 }
 

@@ -152,7 +152,9 @@ Result<Fd> accept_connection(int listener) {
   return fd;
 }
 
-Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck& broken) {
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck& broken,
+                      int* reason) {
+  if (reason) *reason = 0;
   Fd fd = socket_for(address, SOCK_STREAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
   if (!address.is_unix()) prepare_tcp(fd.get());
@@ -170,10 +172,12 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
                 "limit of its process (ulimit -n); "
                 "its own error has the numbers",
                 describe(address));
-  if (error_number != 0 && error_number != EINPROGRESS && error_number != EINTR)
+  if (error_number != 0 && error_number != EINPROGRESS && error_number != EINTR) {
+    if (reason) *reason = error_number;
     return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
+  }
   if (error_number != 0) FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline, broken));
-  FSCCL_TRY(finish_connecting(fd.get(), address));
+  FSCCL_TRY(finish_connecting(fd.get(), address, reason));
   return fd;
 }
 
@@ -187,7 +191,7 @@ Result<Fd> begin_connecting(const SocketAddress& address) {
   return fd;
 }
 
-Status finish_connecting(int fd, const SocketAddress& address) {
+Status finish_connecting(int fd, const SocketAddress& address, int* reason) {
   int error_number = 0;
   socklen_t bytes = sizeof(error_number);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes);
@@ -197,6 +201,7 @@ Status finish_connecting(int fd, const SocketAddress& address) {
       error_number == 0 && port_of(own) != 0 && port_of(own) == port_of(peer) &&
       ip_of(own) == ip_of(peer))
     error_number = ECONNREFUSED;
+  if (reason) *reason = error_number;
   return error_number == 0
              ? success()
              : fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));

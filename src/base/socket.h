@@ -69,13 +69,13 @@ SocketAddress peer_address(int fd);
 Result<Fd> accept_connection(int listener);
 // Makes one attempt to connect. It waits while the listener has no room for more connections. An
 // error of `broken` ends the wait, and is returned. Returns FSCCL_ERR_LINK if nobody listens or the
-// address is unreachable.
+// address is unreachable. *reason is then the system's number of the error, and 0 otherwise.
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline,
-                      const BreakCheck& broken = {});
+                      const BreakCheck& broken = {}, int* reason = nullptr);
 // Begins to connect over TCP and does not wait. The attempt is over when the descriptor can be
 // written to, and finish_connecting() returns its result.
 Result<Fd> begin_connecting(const SocketAddress& address);
-Status finish_connecting(int fd, const SocketAddress& address);
+Status finish_connecting(int fd, const SocketAddress& address, int* reason = nullptr);
 
 struct PeerUser {
   uint32_t uid = 0;

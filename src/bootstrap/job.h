@@ -141,6 +141,9 @@ class Job {
   // may call it.
   virtual bool nobody_listens(int rank) const = 0;
 
+  // Tells the other ranks that this rank ends although they need it: they hold it for dead at once,
+  // while a rank that leaves in order is missed by nobody. leave() comes next.
+  virtual void abandon() noexcept = 0;
   // Says goodbye to the neighbours and closes the links. No handler runs any more when the first
   // call returns, unless a handler itself makes it. Further calls do nothing.
   virtual void leave() = 0;

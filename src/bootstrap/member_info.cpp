@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 
@@ -63,7 +64,10 @@ char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
     const size_t name_end = stat.rfind(')');
     return name_end == std::string::npos || name_end + 2 >= stat.size() ? 'X' : stat[name_end + 2];
   };
+  errno = 0;
   const std::string process = read_small_file(fmt::format("/proc/{}/stat", pid));
+  // This process may lack descriptors or memory to look. That says nothing about the other one.
+  if (process.empty() && errno != 0 && errno != ENOENT && errno != ESRCH) return 0;
   if (start_time == 0 || parse_start_time(process) != start_time) return 'X';
   const std::string stat = read_small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread));
   // The process's state is that of its first thread. If that runs, this thread may wait for it.

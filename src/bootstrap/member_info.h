@@ -18,7 +18,7 @@ uint64_t start_time_of(int32_t pid);
 // Returns the state of a thread of a process of this host, a letter of proc(5). R: it, or the first
 // thread of its process, runs or could run. T or t: it is stopped. Z: its process has ended. X: its
 // process cannot be seen, because it has ended or is in another namespace. 0: the process has no
-// such thread any more. Any other letter: it sleeps.
+// such thread any more, or this process cannot look now. Any other letter: it sleeps.
 char state_of(int32_t pid, uint64_t start_time, int32_t thread);
 // Returns a descriptor that is readable once that thread of the process has ended. The threads of a
 // killed process end before the system takes its memory and closes its connections, which lasts

@@ -86,6 +86,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) override;
   PeerLife life(int rank) const override;
   bool nobody_listens(int rank) const override;
+  void abandon() noexcept override;
   void leave() override;
 
  private:
@@ -116,7 +117,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   // The functions below are called with mutex_ held, except these, which take it themselves or need
   // no lock: callbacks (admit and on_...), break_off(), deliver_losses(), mend(), by_unix(),
-  // ip_to(), door_of(), reach(), beat(), deliver_lives(), tell(), owner_lost() and fetch_over().
+  // ip_to(), has_door(), door_of(), reach(), beat(), deliver_lives(), tell(), owner_lost() and
+  // fetch_over().
 
   // tree.cpp
   void admit(Guest guest);
@@ -164,6 +166,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   }
   IpAddress ip_to(const MemberRecord& member) const;
   enum class Reached : uint8_t { yes, nobody, unreachable, closed, silent, refused };
+  // Returns false for a rank of another host that does not listen at TCP.
+  bool has_door(const MemberRecord& member) const;
   SocketAddress door_of(const MemberRecord& member) const;
   Reached reach(const MemberRecord& member, int64_t answer_ms, FramedSocket* channel) const;
 

@@ -35,6 +35,15 @@ void TreeJob::be_expelled(const Link* from) {
   send_all(FrameType::kLoss, encode_losses({{config_.rank, false}}), from);
 }
 
+void TreeJob::abandon() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kJoined) be_expelled(nullptr);
+  } catch (const std::bad_alloc&) {
+    // The others then wait for this rank until their deadline.
+  }
+}
+
 void TreeJob::lose(const LostRank& lost, const Link* from) {
   if (lost.rank == config_.rank && !lost.left) be_expelled(from);
   if (lost.rank < 0 || lost.rank == config_.rank || phase_ == Phase::kLeft) return;

@@ -7,6 +7,7 @@
 //
 // Connecting may block, so threads do it. They exist only while links are missing.
 #include <algorithm>
+#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -220,11 +221,18 @@ SocketAddress TreeJob::door_of(const MemberRecord& member) const {
                          : tcp_address(ip_to(member), member.port, config_.link);
 }
 
+bool TreeJob::has_door(const MemberRecord& member) const {
+  return by_unix(member) || member.port != 0;
+}
+
+// Only the rank's own system refuses. Any other error may be one of this system (no route, no port,
+// no memory), and says nothing about the rank.
 bool TreeJob::nobody_listens(int rank) const {
   const MemberRecord& member = records_[static_cast<size_t>(rank)];
-  const bool has_door = by_unix(member) || member.port != 0;
-  return has_door &&
-         connect_to(door_of(member), Deadline::in_ms(kAnswerMs)).status().code() == FSCCL_ERR_LINK;
+  int reason = 0;
+  return has_door(member) &&
+         !connect_to(door_of(member), Deadline::in_ms(kAnswerMs), {}, &reason).ok() &&
+         reason == ECONNREFUSED;
 }
 
 // Tries to reach a rank. With `channel`, it makes a link to the rank; without, it only asks the
@@ -233,19 +241,23 @@ bool TreeJob::nobody_listens(int rank) const {
 //   nobody       nobody listens
 //   unreachable  the rank's system does not answer, or lets no further connection wait
 //   closed       somebody listens and has closed the connection: the rank may not be ready yet
-//   silent       the rank has not answered in time: it is stopped, or very busy
+//   silent       the rank has not answered in time (it is stopped, or very busy), or this rank
+//                cannot connect now
 //   refused      the rank holds this rank for dead
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
                                 FramedSocket* channel) const {
   const bool near = by_unix(member);
   const int64_t host_lost_ms = config()->host_lost_ms;
+  if (!has_door(member)) return Reached::silent;
+  int reason = 0;
   Result<Fd> connected = connect_to(
-      door_of(member), Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
+      door_of(member), Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms), {},
+      &reason);
   if (!connected.ok()) {
-    if (connected.status().code() == FSCCL_ERR_LINK) return Reached::nobody;
-    const bool in_vain =
-        connected.status().code() == FSCCL_ERR_TIMEOUT && !near && host_lost_ms != 0;
-    return in_vain ? Reached::unreachable : Reached::silent;
+    if (reason == ECONNREFUSED) return Reached::nobody;
+    // The system says that the host does not answer, after it has asked for some seconds.
+    const bool in_vain = connected.status().code() == FSCCL_ERR_TIMEOUT || reason == EHOSTUNREACH;
+    return in_vain && !near && host_lost_ms != 0 ? Reached::unreachable : Reached::silent;
   }
   if (!channel) return Reached::yes;
   const Deadline deadline = Deadline::in_ms(answer_ms);

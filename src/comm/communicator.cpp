@@ -35,7 +35,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& re
   std::vector<int> members(static_cast<size_t>(context->job().size()));
   for (size_t i = 0; i < members.size(); i++) members[i] = static_cast<int>(i);
   const uint64_t tag = mix_hash(context->job().id(), 1);
-  return open(std::move(context), std::move(members), tag, options, nullptr);
+  CommunicatorOptions in_time = options;
+  in_time.made_by = request.deadline;  // joining has taken a part of the time
+  return open(std::move(context), std::move(members), tag, in_time, nullptr);
 }
 
 void Communicator::tell(MetricSamples& samples, std::string_view id) const {

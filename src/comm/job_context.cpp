@@ -1,7 +1,5 @@
 #include "comm/job_context.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,8 +9,10 @@
 #include "base/config.h"
 #include "base/descriptors.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/reactor.h"
+#include "base/undo.h"
 #include "bootstrap/heartbeat.h"
 #include "comm/at_exit.h"
 #include "comm/communicator.h"
@@ -39,7 +39,10 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
   // The memory is allocated now, so that a death can be noted when memory is short.
   context->deaths_.reserve(static_cast<size_t>(context->job_->size()));
   context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
+  // The other ranks may be past the point at which this rank has failed, and wait for it.
+  Undo abandoned([&] { context->job_->abandon(); });
   FSCCL_TRY(context->meet(request.deadline));
+  abandoned.keep();
   leave_at_exit(context.get());
   return context;
 }
@@ -129,11 +132,8 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
 // channel.
 Status JobContext::meet(Deadline deadline) {
   Facts mine{};
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (size_t cpu = 0; cpu < 1024 && cpu < CPU_SETSIZE; cpu++)
-      if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64] |= uint64_t{1} << (cpu % 64);
+  // Processors whose numbers differ by 1024 count as one.
+  for (const int cpu : affinity()) mine.words[cpu / 64 % 16] |= uint64_t{1} << (cpu % 64);
   mine.taken = oversubscribed_communicators > 0;
   choice_ = config()->transport;
   mine.transport = static_cast<uint8_t>(choice_);

@@ -165,6 +165,7 @@ struct Communicator::OpeningOfJob final : Opening {
   // this rank.
   Status not_opened(const Status& opened) {
     Status why = explain(opened.code(), opened.text());
+    if (!parent) context.job().abandon();  // other ranks may wait for this one
     if (!parent || survives || !is_shortage(why.code())) return why;
     why = fail(why.code(), "rank {}: {}", known_as(context.job().rank()), why.text())
               .with_peer(known_as(context.job().rank()), known_as(context.job().rank()));

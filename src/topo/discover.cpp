@@ -1,6 +1,5 @@
 #include "topo/discover.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "base/limits.h"
 #include "base/small_file.h"
 #include "topo/hwloc_library.h"
 #include "topo/hwloc_xml.h"
@@ -224,13 +224,11 @@ Topology processors() {
   Topology topology;
   topology.vertices.push_back({Kind::host, -1, host_name(), {}, 0, {}, 0, false});
   topology.vertices.push_back({Kind::package, 0, "package0", {}, 0, {}, 0, false});
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-    if (CPU_ISSET(cpu, &set))
-      topology.vertices.push_back(
-          {Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
+  std::vector<int> known = affinity();
+  if (known.empty()) known.push_back(0);
+  for (const int cpu : known)
+    topology.vertices.push_back(
+        {Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
   return topology;
 }
 

@@ -377,6 +377,26 @@ TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
     }
 }
 
+// One rank fails after all have joined. The others do not wait for it until the deadline.
+TEST(Failures, ARankThatCannotGoOnIsNotWaitedFor) {
+  int port = 20440;
+  for (const char* const transport : {"shm", "tcp"}) {
+    Processes processes;
+    for (int rank = 0; rank < 4; rank++) {
+      const Variables variables = with(job(rank, 4, port), {{"FSCCL_TRANSPORT", transport}});
+      processes.start(
+          "stranger", rank, 4,
+          rank == 2 ? with(variables, {{"FSCCL_TRACE_DIR", "/proc/no/folder"}}) : variables);
+    }
+    EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+    for (int rank = 0; rank < 4; rank++)
+      EXPECT_THAT(processes.output(rank),
+                  ::testing::HasSubstr(rank == 2 ? "FSCCL_TRACE_DIR" : "rank 2 of the job died"))
+          << processes.report();
+    port++;
+  }
+}
+
 TEST(Failures, AForkedChildIsRefused) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("forker", rank, 2, job(rank, 2, 20300));

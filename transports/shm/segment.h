@@ -22,7 +22,8 @@
 
 namespace fsccl::shm {
 
-inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
+// "FSCCLshn". Each change of Geometry gets another number.
+inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686eull;
 inline constexpr size_t kPage = 4096;
 
 // The geometry that rank 0 has chosen. The others check it before they map anything. Only rank 0
@@ -33,8 +34,7 @@ struct Geometry {
   uint32_t ranks;
   uint32_t reserved;
   uint64_t tag;
-  uint64_t asked_slot_bytes;  // the slot size that was asked for; 0: the transport chooses
-  uint64_t ring_bytes;        // bytes of the slots of one rank
+  uint64_t ring_bytes;  // bytes of the slots of one rank
   uint64_t slot_bytes;
 };
 

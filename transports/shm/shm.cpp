@@ -90,7 +90,6 @@ Geometry geometry_of(const ChannelRequest& request) {
                     .ranks = static_cast<uint32_t>(request.ranks),
                     .reserved = 0,
                     .tag = request.tag,
-                    .asked_slot_bytes = request.slot_bytes,
                     .ring_bytes = wanted_ring(request.ranks),
                     .slot_bytes = slot_bytes_of(request.slot_bytes, request.ranks)};
   geometry.ring_bytes = std::max(geometry.ring_bytes, FSCCL_TRANSPORT_SLOTS * geometry.slot_bytes);
@@ -142,10 +141,6 @@ Result<Geometry> check_segment(int fd, const ChannelRequest& request) {
     return fail(FSCCL_ERR_MISMATCH,
                 "the first rank makes a communicator of other ranks than this one: give all ranks "
                 "the same list");
-  if (geometry.asked_slot_bytes != request.slot_bytes)
-    return fail(FSCCL_ERR_MISMATCH,
-                "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
-                geometry.asked_slot_bytes, request.rank, request.slot_bytes);
   struct stat st{};
   const int seals = fcntl(fd, F_GET_SEALS);
   const bool sealed =

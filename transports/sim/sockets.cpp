@@ -4,6 +4,7 @@
 #include "transports/sim/sockets.h"
 
 #include <unistd.h>
+#include <cerrno>
 
 #include <algorithm>
 
@@ -174,7 +175,9 @@ Result<Fd> accept_connection(int listener) {
   return Fd(sim::add(std::move(accepted)).value());
 }
 
-Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck&) {
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck&,
+                      int* reason) {
+  if (reason) *reason = 0;
   Process& process = Process::current();
   Wires& wires = Wires::current();
   const bool near = address.is_unix() || is_loopback(ip_of(address));
@@ -185,7 +188,10 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
   if (process.over()) return sim::refused(address, "the process has ended");
   FSCCL_TRY(sim::reach(host, deadline));
   const SocketPtr listener = wires.listener(address, host);
-  if (!listener) return sim::refused(address, "Connection refused");
+  if (!listener) {
+    if (reason) *reason = ECONNREFUSED;
+    return sim::refused(address, "Connection refused");
+  }
   const SocketPtr mine = sim::make(process, address.is_unix()),
                   theirs = sim::make(*listener->owner, address.is_unix());
   mine->other = theirs;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <future>
@@ -63,6 +64,19 @@ TEST(BeatTable, AThreadIsAskedForUnderItsProcess) {
   EXPECT_EQ(state_of(getpid(), start + 1, getpid()), 'X');
   EXPECT_EQ(state_of(getpid(), start, 0), 0);
   EXPECT_EQ(state_of(getpid(), start, INT32_MAX), 0);
+}
+
+// A process without descriptors sees nothing of others, which are not dead for that.
+TEST(BeatTable, WithoutDescriptorsTheStateIsNotKnown) {
+  const uint64_t start = start_time_of(getpid());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const char state = state_of(getpid(), start, getpid());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(state, 0);
+  EXPECT_EQ(state_of(INT32_MAX, start, INT32_MAX), 'X');
 }
 
 TEST(BeatTable, TheEndOfAThreadIsSeen) {

@@ -27,6 +27,7 @@ int kind_of(const char* name) {
 struct Answers {
   std::vector<Status> statuses;
   int reached = 0;
+  size_t most_failed = 0;  // the most ranks that an answer counts as lost
   uint64_t calls[testing::kMostFaultKinds] = {};
   bool happened = false;
 };
@@ -48,6 +49,7 @@ Answers lose_the_root(const char* kind, uint64_t number) {
   testing::FaultPlace place;
   std::latch all_here(kRanks), armed(1);
   std::atomic<int> reached{0};
+  std::atomic<size_t> most_failed{0};
   testing::on_each_rank<int>(kRanks, [&](int rank) {
     Job& job = *joined[static_cast<size_t>(rank)].job;
     all_here.arrive_and_wait();
@@ -65,6 +67,7 @@ Answers lose_the_root(const char* kind, uint64_t number) {
             job.agree({1, members, {}, {}}, Deadline::in_ms(testing::kPatienceMs));
         if (!agreed.ok()) answers.statuses[static_cast<size_t>(rank)] = agreed.status().clone();
         reached += agreed.ok() && agreed.value().reached;
+        if (agreed.ok()) most_failed = std::max(most_failed.load(), agreed.value().failed.size());
       } catch (const std::bad_alloc&) {
         again = true;
       }
@@ -74,6 +77,7 @@ Answers lose_the_root(const char* kind, uint64_t number) {
   answers.happened = testing::fault_happened();
   testing::disarm_fault(answers.calls);
   answers.reached = reached;
+  answers.most_failed = most_failed;
   return answers;
 }
 
@@ -82,6 +86,16 @@ TEST(MendingFaults, WithoutAThreadItIsTriedAgain) {
   EXPECT_TRUE(answers.happened);
   for (const Status& status : answers.statuses) EXPECT_TRUE(status.ok()) << status.text();
   EXPECT_EQ(answers.reached, kRanks - 1);
+}
+
+// A rank that cannot connect for a reason of its own does not hold the other rank for dead.
+TEST(MendingFaults, WithoutAConnectionItIsTriedAgain) {
+  for (uint64_t number = 1; number <= 4; number++) {
+    const Answers answers = lose_the_root("connect", number);
+    for (const Status& status : answers.statuses) EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_EQ(answers.reached, kRanks - 1);
+    EXPECT_EQ(answers.most_failed, 1u) << number;
+  }
 }
 
 // A rank that loses its links because of the fault is told that the others take it for dead.

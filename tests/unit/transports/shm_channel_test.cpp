@@ -33,7 +33,6 @@ Geometry geometry() {
           .ranks = kRanks,
           .reserved = 0,
           .tag = kTag,
-          .asked_slot_bytes = 0,
           .ring_bytes = kRing,
           .slot_bytes = kSlot};
 }
@@ -228,12 +227,6 @@ TEST(ShmChannel, AnotherVersionGroupOrSettingIsNamed) {
   other = geometry();
   other.ranks++;
   EXPECT_EQ(open_offered(other, bytes_of(other)).code, FSCCL_ERR_MISMATCH);
-  other = geometry();
-  other.asked_slot_bytes = 65536;
-  const Opened opened = open_offered(other, bytes_of(other));
-  EXPECT_EQ(opened.code, FSCCL_ERR_MISMATCH);
-  EXPECT_NE(opened.error.find("FSCCL_SLOT_BYTES 65536, rank 1 has 0"), std::string::npos)
-      << opened.error;
 }
 
 // Slots that are reserved are there at once: neither the first store to a page nor the first load
