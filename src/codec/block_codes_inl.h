@@ -31,6 +31,10 @@ constexpr uint32_t kNan = 0x7fc00000u;
 // A decoded value may be larger than the block's largest element, but T must be able to hold it.
 template <class T>
 constexpr uint32_t kMostOf = std::is_same_v<T, Fp16> ? (127u + 15u) << 23 : kMostMagnitude;
+// Numbers of fp16 below 2^-14 have fewer bits. A decoded value would be rounded to a number whose
+// distance is more than 1/2048 of the block's largest element, which the bound allows.
+template <class T>
+constexpr uint32_t kLeastOf = std::is_same_v<T, Fp16> ? (127u - 14u) << 23 : kLeastMagnitude;
 
 // The elements of a block in fp32. Zeros pad the last group of 32.
 struct alignas(64) Elements {

@@ -47,7 +47,7 @@ void encode_blocks_as(const Kind& kind, const T* from, size_t count, uint32_t bl
     const size_t now = count - at < block ? count - at : block;
     take(from + at, now, x);
     const uint32_t largest = largest_bits(x, now);
-    bool fits = largest == 0 || (largest >= kLeastMagnitude && largest <= kMostOf<T>);
+    bool fits = largest == 0 || (largest >= kLeastOf<T> && largest <= kMostOf<T>);
     const Scale scale = fits ? Kind::scale(largest) : Scale{};
     const size_t bytes = kind.encode(x, now, fits ? scale.inverse : 0, codes);
     if (fits) {

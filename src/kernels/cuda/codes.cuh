@@ -12,12 +12,17 @@ template <class T>
 constexpr unsigned kMostMagnitude = (127u + 100u) << 23;
 template <>
 constexpr unsigned kMostMagnitude<Fp16> = (127u + 15u) << 23;
+// Below 2^-14 a decoded value would be rounded to a number of fp16 that is too far away.
+template <class T>
+constexpr unsigned kLeastEncoded = kLeastMagnitude;
+template <>
+constexpr unsigned kLeastEncoded<Fp16> = (127u - 14u) << 23;
 
 // Returns true if a block with this largest magnitude can be encoded. NaN have larger bits than all
 // numbers.
 template <class T>
 __device__ __forceinline__ bool can_encode(unsigned largest) {
-  return largest == 0 || (largest >= kLeastMagnitude && largest <= kMostMagnitude<T>);
+  return largest == 0 || (largest >= kLeastEncoded<T> && largest <= kMostMagnitude<T>);
 }
 
 __device__ __forceinline__ unsigned e4m3_of(float value) {

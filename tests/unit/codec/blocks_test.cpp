@@ -161,6 +161,20 @@ TEST_P(Blocks, AllWordsKeepTheirBoundOrAreExact) {
   }
 }
 
+// Numbers of fp16 below 2^-14 have fewer bits, and a decoded one is rounded to one of these.
+TEST_P(Blocks, TinyNumbersKeepTheirBoundOrAreExact) {
+  Random random(3);
+  for (int exponent = -24; exponent <= -8; exponent++)
+    for (int round = 0; round < 50; round++) {
+      Stored words(dtype(), 2 * form().block);
+      for (size_t i = 0; i < words.count(); i++)
+        words.set(i, std::ldexp(static_cast<float>(random() % 2048) / 1024 - 1, exponent));
+      const Encoded coded = encode(words, form(), {.every = 1});
+      EXPECT_EQ(coded.written.beyond, 0u);
+      expect_within_bound(words, decode(coded, words, form()), form());
+    }
+}
+
 TEST_P(Blocks, WhatIsNotFiniteGoesExactly) {
   Stored words(dtype(), 8 * form().block);
   for (size_t i = 0; i < words.count(); i++)
