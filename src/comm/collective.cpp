@@ -175,7 +175,7 @@ Status Collectives::check_parts(const Shape& shape) const {
   std::vector<Shape::Part> parts;
   for (int q = 0; q < shape.ranks; q++) {
     const Shape::Part part = shape.part(q);
-    if (part.count >> 58 || part.begin >> 58)
+    if (beyond_memory(part.begin, part.count, shape.size()))
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "counts[{}] is {} at displacement {}: beyond the address space", q,
                   count_text(part.count), count_text(part.begin));
@@ -232,9 +232,13 @@ Status Collectives::bad_buffers(const CollectiveCall& call, const KeptCall& kept
               op_name(call.op));
 }
 
-// Returns true if every rank of this communicator maps the arena. Arena ids are never reused, so
-// the answer never changes.
+// Returns true if every rank of this communicator maps the arena. The answer is kept until an arena
+// is removed, whose id a later one may get.
 bool Collectives::common(uint32_t arena) {
+  if (const uint64_t removals = arenas_.removals(); removals != removals_) [[unlikely]] {
+    removals_ = removals;
+    common_.clear();
+  }
   for (const auto& [id, answer] : common_)
     if (id == arena) return answer;
   const bool answer = arenas_.reaches(arena, engine_.options().members);

@@ -109,6 +109,7 @@ class Collectives {
   KeptCalls kept_calls_;
   // The arenas that were seen, each with a flag that says whether every rank here maps it.
   std::vector<std::pair<uint32_t, bool>> common_;
+  uint64_t removals_ = 0;  // arenas that had been removed when common_ was last cleared
 };
 
 // Sets which buffers of `plan` travel with the enter signal, and the plan that runs instead if some

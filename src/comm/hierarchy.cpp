@@ -77,8 +77,10 @@ void Hierarchy::parts_of(const CollectiveCall& call) {
     if (call.displacements) begin = call.displacements[rank];
     std::byte* const all = (gather ? output : input) + begin * dtype_size(call.dtype);
     std::byte* const own = rank != self ? nullptr : gather ? input : output;
+    // Parts of one tensor that touch are joined. Displacements are each rank's own, so whether
+    // parts may be joined depends on the operation alone.
     if (count)
-      parts_.push_back({rank, call.displacements ? rank : 0, count, call.dtype,
+      parts_.push_back({rank, call.op == OpCode::all_gather_v ? rank : 0, count, call.dtype,
                         partial_dtype(call.dtype, call.reduction), all, own});
     begin += count;
   }

@@ -132,9 +132,9 @@ Completion table_is_here(Operation& op) {
 }
 
 Status check_side(const char* what, const void* buffer, const std::vector<uint64_t>& counts,
-                  const std::vector<uint64_t>& begins) {
+                  const std::vector<uint64_t>& begins, uint64_t element) {
   for (size_t q = 0; q < counts.size(); q++) {
-    if (counts[q] >> 58 || begins[q] >> 58)
+    if (beyond_memory(begins[q], counts[q], element))
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "{}_counts[{}] is {} at displacement {}: beyond the address space", what, q,
                   count_text(counts[q]), count_text(begins[q]));
@@ -168,10 +168,12 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, bool wait, fsccl_st
                      {}});
   x->mine.assign(call.counts, call.counts + ranks);
   const std::vector<uint64_t> begins(call.displacements, call.displacements + ranks);
-  FSCCL_TRY(check_side("send", call.input, x->mine, begins));
-  FSCCL_TRY(check_side("recv", call.output, x->recv_counts, x->recv_displacements));
+  const uint64_t element = dtype_size(call.dtype);
+  FSCCL_TRY(check_side("send", call.input, x->mine, begins, element));
+  FSCCL_TRY(check_side("recv", call.output, x->recv_counts, x->recv_displacements, element));
   Shape received;
   received.ranks = engine_.ranks();
+  received.dtype = call.dtype;
   received.counts = x->recv_counts;
   received.displacements = x->recv_displacements;
   FSCCL_TRY(check_parts(received));

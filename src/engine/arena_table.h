@@ -45,14 +45,26 @@ class ArenaTable {
           used_.store(static_cast<size_t>(&entry - entries_.data()) + 1, std::memory_order_release);
         return success();
       }
-    return fail(FSCCL_ERR_LIMIT, "more than {} pools at once; destroy some", kCapacity);
+    return full();
   }
+  // Returns the error of add() if the table is full now.
+  Status check_room() const { return has(0) ? success() : full(); }
   void remove(uint32_t id) {
     const std::lock_guard lock(mutex_);
     for (Entry& entry : entries_)
       if (entry.id.load(std::memory_order_relaxed) == id)
         // This store pairs with the loads in locate() and resolve().
         entry.id.store(0, std::memory_order_release);
+    removals_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Returns how many arenas were removed. An answer about an id may be kept until this changes,
+  // because the id of an arena that was removed may be given again.
+  uint64_t removals() const { return removals_.load(std::memory_order_relaxed); }
+  bool has(uint32_t id) const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(entries_.begin(), entries_.end(), [id](const Entry& entry) {
+      return entry.id.load(std::memory_order_relaxed) == id;
+    });
   }
 
   // Notes that [pointer, pointer + bytes), outside of the arena's mapping, is its memory at
@@ -105,6 +117,10 @@ class ArenaTable {
   }
 
  private:
+  static Status full() {
+    return fail(FSCCL_ERR_LIMIT, "more than {} pools at once; destroy some", kCapacity);
+  }
+
   struct Entry {
     std::atomic<uint32_t> id{0};
     std::byte* base = nullptr;
@@ -113,6 +129,7 @@ class ArenaTable {
   };
   mutable std::mutex mutex_;
   std::atomic<size_t> used_{0};
+  std::atomic<uint64_t> removals_{0};
   std::array<Entry, kCapacity> entries_;
   AliasTable aliases_;
 };

@@ -48,6 +48,12 @@ struct Shape {
   uint64_t largest_part_bytes() const { return largest_part() * size(); }
 };
 
+// Returns true if a part of a buffer ends beyond any machine's address space.
+inline bool beyond_memory(uint64_t begin, uint64_t count, uint64_t element_bytes) {
+  const uint64_t most = (uint64_t{1} << 47) / element_bytes;
+  return begin > most || count > most - begin;
+}
+
 // The elements that one rank sends to another. A DataMovement has the flows of one rank only, so a
 // plan, and the time to make it, grow with the number of ranks and not with the number of pairs.
 // Buffer 0 is the input and buffer 1 the output; a broadcast has buffer 0 alone.

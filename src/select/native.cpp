@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "topo/connection.h"
 
@@ -79,12 +80,12 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
   choice.rule = options.rule(rule_of_device, call.op, call.bytes);
   if (choice.rule && obstacle(call, algorithm_of(*choice.rule)).empty())
     return {algorithm_of(*choice.rule), choice.rule, true};
-  double least = 0;
+  double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < kNativeAlgorithms; i++) {
     const auto algorithm = static_cast<NativeAlgorithm>(i);
     if (!obstacle(call, algorithm).empty()) continue;
     const double ns = native_ns(call, algorithm, options);
-    if (least != 0 && ns >= least) continue;
+    if (ns >= least) continue;
     least = ns;
     choice.algorithm = algorithm;
   }

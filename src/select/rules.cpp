@@ -181,7 +181,9 @@ Result<std::vector<Rule>> parse_rules(std::string_view text, const std::string& 
 }
 
 const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call) {
-  return first(rules, call, [](const Rule& rule) { return !rule.of_device(); });
+  return first(rules, call, [](const Rule& rule) {
+    return rule.of_hosts() || (rule.flat && !rule.of_device());
+  });
 }
 const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call) {
   return first(rules, call, [](const Rule& rule) { return !rule.of_hosts() && !rule.of_device(); });

@@ -58,6 +58,7 @@ struct Rule {
   int hosts = 0, per_host = 0;         // 0: any
   uint64_t chunk = 0;                  // bytes of a piece; 0: the cost model chooses
   std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
+  bool flat = true;  // a named plan also says that the call does not run in two levels
 
   bool in_steps() const {
     return algorithm == Algorithm::steps_2 || algorithm == Algorithm::steps_3 ||

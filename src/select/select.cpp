@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -343,7 +344,12 @@ size_t add_read(OpCode op, const PlanMakers& makers, const std::array<Plan, 2>& 
 uint64_t call_bytes(OpCode op, const Shape& shape) {
   const bool whole = op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::broadcast ||
                      op == OpCode::send;
-  return whole ? shape.count * shape.size() : shape.whole_bytes();
+  if (whole) return shape.count * shape.size();
+  // Displacements are each rank's own, and the bytes must be the same on all ranks.
+  const uint64_t elements =
+      shape.counts.empty() ? shape.count * static_cast<uint64_t>(shape.ranks)
+                           : std::accumulate(shape.counts.begin(), shape.counts.end(), uint64_t{0});
+  return elements * shape.size();
 }
 
 Selection select(OpCode op, const Shape& shape, const SelectOptions& options,

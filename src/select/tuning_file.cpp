@@ -241,8 +241,11 @@ Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& se
   const bool free_hosts = settings.hierarchy == HierarchyMode::kAuto;
   const bool free_plans =
       settings.eager_bytes == kConfigAuto && settings.single_copy != SingleCopy::kOn;
-  for (const Rule& rule : tuning.rules)
-    if (rule.of_hosts() ? free_hosts : free_plans) rules.push_back(rule);
+  for (const Rule& rule : tuning.rules) {
+    if (!(rule.of_device() || (rule.of_hosts() ? free_hosts : free_plans))) continue;
+    rules.push_back(rule);
+    rules.back().flat = free_hosts;
+  }
   return std::make_shared<const std::vector<Rule>>(std::move(rules));
 }
 

@@ -288,6 +288,13 @@ TEST(Forms, WrongCounts) {
     EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), wild_counts, nullptr, FSCCL_FLOAT32,
                                     self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "counts[0]");
+    const size_t too_many[] = {size_t{1} << 46, 1};  // fewer than 2^47 elements, but not bytes
+    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), too_many, nullptr, FSCCL_FLOAT32,
+                                    self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "counts[0]", "address space");
+    EXPECT_ERROR(fsccl_reduce_scatter_v(in.data(), out.data(), too_many, FSCCL_FLOAT32, FSCCL_SUM,
+                                        self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "counts[0]", "address space");
     EXPECT_ERROR(
         fsccl_gather(in.data(), out.data(), 1, FSCCL_FLOAT32, 2, self.comm, nullptr, nullptr),
         FSCCL_ERR_INVALID_ARGUMENT, "root 2");
@@ -301,6 +308,26 @@ TEST(Forms, WrongCounts) {
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), self.rank ? one : zeros,
                                     begins, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
                  FSCCL_ERR_MISMATCH, "send_counts");
+  });
+}
+
+// Displacements are each rank's own, so rules look at the counts alone.
+TEST(Forms, RulesDoNotSeeDisplacements) {
+  const Settings settings{{"FSCCL_PLAN", "all_gather:-64K=slots,all_gather:64K-=direct"}};
+  run_ranks(2, [](Rank& self) {
+    constexpr size_t kCount = 6000;
+    const size_t counts[] = {kCount, kCount}, apart[] = {0, 5 * kCount};
+    std::vector<float> in(kCount, static_cast<float>(self.rank + 1)), out(6 * kCount);
+    for (int round = 0; round < 3; round++) {
+      std::fill(out.begin(), out.end(), 0.0f);
+      ASSERT_OK(fsccl_all_gather_v(in.data(), out.data(), counts, self.rank ? apart : nullptr,
+                                   FSCCL_FLOAT32, self.comm, nullptr, nullptr));
+      const size_t second = self.rank ? apart[1] : kCount;
+      for (size_t i = 0; i < kCount; i++) {
+        ASSERT_EQ(out[i], 1.0f);
+        ASSERT_EQ(out[second + i], 2.0f);
+      }
+    }
   });
 }
 

@@ -201,8 +201,8 @@ void gather(Rank& self, const Counts& counts, bool in_place, bool displaced) {
         fsccl_all_gather(from, recv.data(), counts[0], FSCCL_UINT32, self.comm, nullptr, nullptr));
   else
     ASSERT_OK(fsccl_all_gather_v(from, recv.data(), counts.data(),
-                                 displaced ? places.data() : nullptr, FSCCL_UINT32, self.comm,
-                                 nullptr, nullptr));
+                                 displaced || rank % 2 ? places.data() : nullptr, FSCCL_UINT32,
+                                 self.comm, nullptr, nullptr));
   EXPECT_TRUE(recv == want) << "all_gather" << (in_place ? " in place" : "")
                             << (displaced ? ", displaced" : "");
 }
