@@ -278,9 +278,11 @@ FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key,
  * usable, and the two may be destroyed in any order. Any thread, also while operations on `comm`
  * are in flight.
  *
- * Errors do not damage `comm`. FSCCL_ERR_INVALID_ARGUMENT: a number is in the list twice, is no
- * rank of `comm`, or this rank is not in it. FSCCL_ERR_MISMATCH: the first rank has given another
- * list for this tag. FSCCL_ERR_TIMEOUT: a listed rank has not come (try again with another tag).
+ * A listed rank that lacks memory or descriptors for it ends `comm` with its error, because others
+ * may wait for that rank; other errors do not damage `comm`. FSCCL_ERR_INVALID_ARGUMENT: a number
+ * is in the list twice, is no rank of `comm`, or this rank is not in it. FSCCL_ERR_MISMATCH: the
+ * first rank has given another list for this tag. FSCCL_ERR_TIMEOUT: a listed rank has not come
+ * (try again with another tag).
  */
 FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, size_t count,
                                            uint64_t tag, const fsccl_comm_config_t* config,
@@ -351,11 +353,11 @@ typedef struct fsccl_pool_config {
    * reserved or touched, and contents are undefined. The same on all ranks. Units with a
    * replicate_comm are refused. Host memory only. 0 (default): no rehearsal */
   int dry_run;
-  /* The pool calls it, at most once for one request, before it refuses memory: when `bytes` more
-   * would pass the soft limit or the limit, or the machine has no more. It may free blocks of this
-   * pool and memory of its own, and returns how many bytes it freed; 0: none. The pool tries once
-   * more in either case. It runs in the thread that called the pool, without a lock of the library,
-   * and must not call collective functions. NULL: no function. */
+  /* The pool calls it, at most once for each place that it tries, before it refuses memory: when
+   * `bytes` more would pass the soft limit or the limit, or the machine has no more. It may free
+   * blocks of this pool and memory of its own, and returns how many bytes it freed; 0: none. The
+   * pool tries once more in either case. It runs in the thread that called the pool, without a lock
+   * of the library, and must not call collective functions. NULL: no function. */
   uint64_t (*on_pressure)(void* context, fsccl_pool_t pool, uint64_t bytes);
   void* on_pressure_context;
   /* above this many bytes the pool calls on_pressure, and returns unused memory to the system at
@@ -509,11 +511,14 @@ typedef struct fsccl_param {
   int64_t shape[FSCCL_MAX_DIMS];
   fsccl_dtype_t dtype; /* dtype of the shard: the "master" copy, e.g. FSCCL_FLOAT32 */
   uint32_t flags;
-  /* index of the parameter of this unit that it shares all bytes with, else -1 */
+  /* index of an earlier parameter of this unit that it shares all bytes with, else -1. Shape,
+   * dtype and block are then those of that parameter */
   int tied_to;
   /* the caller's memory for this rank's shard, or NULL: the unit allocates it from its pool */
   void* shard;
-  void* sharded_grad; /* the same for the reduced gradient (in grad_dtype) */
+  /* the same for the reduced gradient (in grad_dtype); the replicas of a parameter all give it, or
+   * none does */
+  void* sharded_grad;
   /* FSCCL_LAYOUT_RAGGED: elements that stay together on one rank, as for the scales of block
    * quantisation; 0 is 1, 1 x 1 is cut anywhere. The last two dimensions of the parameter are a
    * matrix (of one row if there is one dimension) and are tiled by blocks of block_rows x

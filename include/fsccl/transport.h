@@ -140,13 +140,13 @@ typedef struct fsccl_transport_ops {
   /* Returns 1 if the transport can work on this machine, and 0, with `why` filled, if not. */
   int (*available)(char* why, size_t capacity);
 
-  /* These make and end the node, which all channels of a rank of a job share. All three are NULL if
-   * the transport has no nodes. join() is called once a job. It writes this rank's endpoint
-   * address, by which other ranks reach it, to `address`. It may write up to *address_bytes bytes
-   * and sets that to the number that it wrote. connect() gets the addresses of all ranks, which are
-   * `address_bytes` apart (the size of the largest); it must not wait for other ranks. leave() is
-   * called after the last channel is closed, also if connect() failed or another rank could not
-   * join(). It returns when everything that was sent has left, or after ten seconds. */
+  /* These make and end the node, which all channels of a rank of a job share. A plug-in has all
+   * three. join() is called once a job. It writes this rank's endpoint address, by which other
+   * ranks reach it, to `address`. It may write up to *address_bytes bytes and sets that to the
+   * number that it wrote. connect() gets the addresses of all ranks, which are `address_bytes`
+   * apart (the size of the largest); it must not wait for other ranks. leave() is called after the
+   * last channel is closed, also if connect() failed or another rank could not join(). It returns
+   * when everything that was sent has left, or after ten seconds. */
   fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* address,
                          size_t* address_bytes, char* error, size_t capacity);
   fsccl_status_t (*connect)(void* node, const unsigned char* addresses, size_t address_bytes,
@@ -188,7 +188,7 @@ typedef struct fsccl_transport_ops {
    * first writes to them, perhaps more than once. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
-  /* Both are needed by a transport that mirrors slots, and NULL otherwise.
+  /* A plug-in has both.
    *
    * put() gives bytes to another rank, `peer`. Once `peer` has polled the line of the next
    * signal(), it sees the bytes of `source` in its mirror of this rank's ring, from byte `at` on.

@@ -160,6 +160,12 @@ Status may_end(const CommObject& object) {
     return fail(FSCCL_ERR_INVALID_STATE,
                 "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
                 comm->name(), unfinished);
+  return success();
+}
+
+// Returns the same for the messages of a communicator. No other thread uses it, because a thread
+// that sends its first message to a peer adds to `pairs`.
+Status messages_over(const CommObject& object) {
   for (const auto& [ranks, pair] : object.pairs)
     if (const CommObject* open = comms.owned(bits_of(pair));
         open && open->comm->engine().unattended())
@@ -289,6 +295,7 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
     Result<std::unique_ptr<CommObject>> ended =
         comms.end(bits_of(handle), deadline, [&](CommObject& object) -> Status {
           FSCCL_TRY(may_end(object));
+          FSCCL_TRY(messages_over(object));
           pairs.reserve(object.pairs.size());
           for (const auto& [ranks, pair] : object.pairs)
             if (std::unique_ptr<CommObject> taken = comms.take(bits_of(pair)))

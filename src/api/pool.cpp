@@ -43,15 +43,15 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     } else {
       FSCCL_ASSIGN(made, DevicePool::create(*comm, config, std::move(source)));
     }
-    Pool* const asks = made.get();
+    const auto known_as = std::make_shared<fsccl_pool_t>();
+    if (config.on_pressure)
+      made->set_pressure([call = config.on_pressure, context = config.on_pressure_context,
+                          known_as](uint64_t bytes) {
+        (void)call_user("on_pressure", uint64_t{0},
+                        [&] { return call(context, *known_as, bytes); });
+      });
     FSCCL_ASSIGN(const uint64_t bits, pools.add(std::move(made)));
-    *pool = reinterpret_cast<fsccl_pool_t>(bits);
-    if (!config.on_pressure) return success();
-    const auto ask = [call = config.on_pressure, context = config.on_pressure_context,
-                      handle = *pool](uint64_t bytes) {
-      (void)call_user("on_pressure", uint64_t{0}, [&] { return call(context, handle, bytes); });
-    };
-    asks->set_pressure(ask);
+    *pool = *known_as = reinterpret_cast<fsccl_pool_t>(bits);
     return success();
   });
 }

@@ -290,6 +290,12 @@ void Engine::retire() {
   queue_.leave();
 }
 
+void Engine::retire_failed() noexcept {
+  if (!failed()) return;
+  await_drivers();
+  retire();
+}
+
 bool Engine::look_back() noexcept {
   if (failure_.being_driven()) return false;
   if (looked_back_.load(std::memory_order_acquire)) return true;  // pairs with the stores to it

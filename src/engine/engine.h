@@ -127,6 +127,8 @@ class Engine {
   // operations use may be destroyed. The engine must have failed or have nothing under way: a
   // thread that drives it then leaves after its present step.
   void retire();
+  // If the engine has failed: completes what its signals show to be complete, and then retires.
+  void retire_failed() noexcept;
 
   // The following functions concern its failure (failure.h).
   bool failed() const { return failure_.failed(); }

@@ -46,7 +46,9 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
 void Runner::begin(Operation& op) {
   op.begun = true;
   op.tick = ticks_.next_tick();
-  op.fingerprint.history ^= ticks_.unheard_history();
+  // The lower half of a message's history is its tag, which errors show.
+  const uint64_t shown = op.fingerprint.op == OpCode::send ? 0xffff'ffff : 0;
+  op.fingerprint.history ^= ticks_.unheard_history() & ~shown;
   op.asks = op.publishes ? op.plan : nullptr;
   const bool skips = op.asks_rarely && skips_asking();
   if (skips) op.asks = nullptr;

@@ -18,9 +18,8 @@ struct UnitPiece {
 };
 
 inline std::vector<size_t> parameters_of(const UnitShape& shape) {
-  std::vector<size_t> list = shape.params;
-  if (!list.empty()) return list;
-  list.resize(shape.layout->size());
+  if (shape.params) return *shape.params;
+  std::vector<size_t> list(shape.layout->size());
   std::iota(list.begin(), list.end(), size_t{0});
   return list;
 }

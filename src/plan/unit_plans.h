@@ -11,6 +11,7 @@
 // or distributes the pieces that have come from other hosts, or leaves the host's part of a sum in
 // the slots. UnitShape::acts_for says which pieces each rank acts for.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "layout/layout.h"
@@ -33,7 +34,7 @@ struct UnitShape {
   std::vector<fsccl_dtype_t> slot_dtype;
   std::vector<fsccl_dtype_t> grad_dtype;  // per parameter: dtype of the sharded gradient (reduce)
   SlotMap slot;                           // absent parameters are left out
-  std::vector<size_t> params;             // the parameters of the plan, in order; empty: all
+  std::optional<std::vector<size_t>> params;  // the parameters of the plan, in order; none: all
   // For each rank of the plan, the ranks of the layout for which it acts. If it is empty, each rank
   // acts for itself.
   std::vector<std::vector<int>> acts_for;

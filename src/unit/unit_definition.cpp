@@ -33,6 +33,19 @@ uint64_t hash_settings(const UnitSpec& spec) {
                             (spec.replicate_comm != nullptr));
 }
 
+// Returns a hash of which sharded gradients lie in memory of the caller. Replicas sum each of these
+// by itself.
+uint64_t hash_callers(const UnitSpec& spec, const Layout& layout) {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < spec.params.size(); i++) {
+    const UnitSpec::Param& param = spec.params[i];
+    const bool summed =
+        !param.frozen && !layout.tied(i) && layout.piece(spec.shard_comm->rank(), i).count;
+    hash = mix_hash(hash, summed && param.sharded_grad);
+  }
+  return hash;
+}
+
 // Returns the error for ranks that gave other codecs, such as `rank`. All ranks of `comm` call it
 // and exchange what they gave.
 Status other_codecs(Communicator& comm, const UnitSpec& spec, bool gathers, size_t rank) {
@@ -51,65 +64,105 @@ Status other_codecs(Communicator& comm, const UnitSpec& spec, bool gathers, size
       spec.name, rank, gathers ? "gather" : "reduction", all[0].shown(), rank, all[rank].shown());
 }
 
-// Checks that all ranks have described the same unit. The error names the first parameter that
-// differs.
-Result<uint64_t> compare_definitions(const UnitSpec& spec) {
-  struct Summary {
-    uint64_t hash, params, shard;
-  };
-  const size_t count = spec.params.size();
-  constexpr size_t kOfUnit = 3;
-  std::vector<uint64_t> hashes(count + kOfUnit);
-  hashes[0] = hash_settings(spec);
-  hashes[1] = spec.gather_codec.hash();
-  hashes[2] = spec.reduce_codec.hash();
-  for (size_t i = 0; i < count; i++) hashes[i + kOfUnit] = hash_param(spec.params[i]);
-  uint64_t definition = 0;
-  for (const uint64_t hash : hashes) definition = mix_hash(definition, hash);
-  for (Communicator* comm : {spec.shard_comm, spec.replicate_comm}) {
-    if (!comm) continue;
-    const auto ranks = static_cast<size_t>(comm->size());
-    const Summary mine{
-        definition, count,
-        comm == spec.replicate_comm ? static_cast<uint64_t>(spec.shard_comm->rank()) : 0};
-    FSCCL_ASSIGN(const std::vector<Summary> all, all_gather(*comm, mine));
-    const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) {
-      return other.params != all[0].params;
-    });
-    if (odd != all.end())
-      return fail(FSCCL_ERR_MISMATCH,
-                  "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}",
-                  spec.name, all[0].params, odd - all.begin(), odd->params);
-    const auto stranger = std::find_if(
-        all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
-    if (stranger != all.end())
-      return fail(FSCCL_ERR_MISMATCH,
-                  "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank "
-                  "{} of its shard_comm, rank {} is "
-                  "rank {}; a replicate_comm joins the ranks that hold the same shard",
-                  spec.name, all[0].shard, stranger - all.begin(), stranger->shard);
-    if (std::all_of(all.begin(), all.end(),
-                    [&](const Summary& other) { return other.hash == all[0].hash; }))
-      continue;
-    FSCCL_ASSIGN(const std::vector<uint64_t> table, all_gather_rows(*comm, hashes));
-    for (size_t rank = 1; rank < ranks; rank++)
-      for (size_t i = 0; i < hashes.size(); i++) {
-        if (table[rank * hashes.size() + i] == table[i]) continue;
-        if (i == 0)
-          return fail(FSCCL_ERR_MISMATCH,
-                      "ranks disagree on unit '{}': rank 0 and rank {} gave other settings "
-                      "(layout, dtypes, sharing, keep, slots "
-                      "or replicas)",
-                      spec.name, rank);
-        if (i < kOfUnit) return other_codecs(*comm, spec, i == 1, rank);
-        return fail(FSCCL_ERR_MISMATCH,
-                    "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, "
-                    "block, dtype, tie or flag on rank 0 "
-                    "than on rank {}",
-                    spec.name, i - kOfUnit, spec.params[i - kOfUnit].name, rank);
-      }
+// The description of a unit that ranks compare: a hash of each of its settings and parameters.
+struct Described {
+  static constexpr size_t kOfUnit = 3;  // the hashes before those of the parameters
+  std::vector<uint64_t> hashes;
+  uint64_t hash = 0;     // hash of all of them
+  uint64_t callers = 0;  // hash_callers(), which replicas compare besides
+
+  Described(const UnitSpec& spec, const Layout& layout) : callers(hash_callers(spec, layout)) {
+    hashes = {hash_settings(spec), spec.gather_codec.hash(), spec.reduce_codec.hash()};
+    for (const UnitSpec::Param& param : spec.params) hashes.push_back(hash_param(param));
+    for (const uint64_t one : hashes) hash = mix_hash(hash, one);
   }
-  return definition;
+};
+
+// Returns the error for rank 0 and the first rank of `comm` that described another unit.
+Status other_unit(Communicator& comm, const UnitSpec& spec, const std::vector<uint64_t>& hashes) {
+  FSCCL_ASSIGN(const std::vector<uint64_t> table, all_gather_rows(comm, hashes));
+  size_t at = hashes.size();
+  while (at + 1 < table.size() && table[at] == table[at % hashes.size()]) at++;
+  const size_t rank = at / hashes.size(), i = at % hashes.size();
+  if (i == 0)
+    return fail(FSCCL_ERR_MISMATCH,
+                "ranks disagree on unit '{}': rank 0 and rank {} gave other settings "
+                "(layout, dtypes, sharing, keep, slots or replicas)",
+                spec.name, rank);
+  if (i < Described::kOfUnit) return other_codecs(comm, spec, i == 1, rank);
+  return fail(FSCCL_ERR_MISMATCH,
+              "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, block, "
+              "dtype, tie or flag on rank 0 than on rank {}",
+              spec.name, i - Described::kOfUnit, spec.params[i - Described::kOfUnit].name, rank);
+}
+
+Status compare_over(Communicator& comm, const UnitSpec& spec, const Described& described) {
+  struct Summary {
+    uint64_t hash, params, shard, callers;
+  };
+  const bool replicas = &comm == spec.replicate_comm;
+  const Summary mine{described.hash, spec.params.size(),
+                     replicas ? static_cast<uint64_t>(spec.shard_comm->rank()) : 0,
+                     replicas ? described.callers : 0};
+  FSCCL_ASSIGN(const std::vector<Summary> all, all_gather(comm, mine));
+  const auto odd = std::find_if(
+      all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
+  if (odd != all.end())
+    return fail(FSCCL_ERR_MISMATCH,
+                "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec.name,
+                all[0].params, odd - all.begin(), odd->params);
+  const auto stranger = std::find_if(
+      all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
+  if (stranger != all.end())
+    return fail(FSCCL_ERR_MISMATCH,
+                "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank "
+                "{} of its shard_comm, rank {} is "
+                "rank {}; a replicate_comm joins the ranks that hold the same shard",
+                spec.name, all[0].shard, stranger - all.begin(), stranger->shard);
+  const bool alike = std::all_of(all.begin(), all.end(),
+                                 [&](const Summary& other) { return other.hash == all[0].hash; });
+  if (!alike) return other_unit(comm, spec, described.hashes);
+  const auto other_memory = std::find_if(all.begin(), all.end(), [&](const Summary& other) {
+    return other.callers != all[0].callers;
+  });
+  if (other_memory == all.end()) return success();
+  return fail(FSCCL_ERR_MISMATCH,
+              "replicas of unit '{}' sum other memory: rank 0 of replicate_comm gave sharded_grad "
+              "for other parameters than rank {}; give it on all replicas of a parameter, or on "
+              "none",
+              spec.name, other_memory - all.begin());
+}
+
+// Checks that all ranks have described the same unit. The error names the first parameter that
+// differs. Ranks with replicas tell each other what they found, because those of another shard_comm
+// or replicate_comm may have found nothing.
+Result<uint64_t> compare_definitions(const UnitSpec& spec, const Layout& layout) {
+  const Described described(spec, layout);
+  Status compared = compare_over(*spec.shard_comm, spec, described);
+  if (spec.replicate_comm) {
+    const std::string what = fmt::format("make unit '{}'", spec.name);
+    compared = all_ok(*spec.replicate_comm, std::move(compared), what);
+    if (compared.ok()) compared = compare_over(*spec.replicate_comm, spec, described);
+    compared = all_ok(*spec.shard_comm, std::move(compared), what);
+  }
+  FSCCL_TRY(std::move(compared));
+  return described.hash;
+}
+
+// A tied parameter is its owner, so it has the owner's dtype, and is frozen if its owner is.
+Status match_owners(UnitSpec& spec, const Layout& layout) {
+  for (size_t i = 0; i < spec.params.size(); i++) {
+    UnitSpec::Param& param = spec.params[i];
+    const UnitSpec::Param& owner = spec.params[layout.owner(i)];
+    if (param.dtype != owner.dtype)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "parameter {} ('{}') of unit '{}' has dtype {} and is tied to '{}' of dtype {}: "
+                  "give both the same",
+                  i, param.name, spec.name, dtype_name(param.dtype), owner.name,
+                  dtype_name(owner.dtype));
+    param.frozen = owner.frozen;
+  }
+  return success();
 }
 
 // Returns the map of one slot, or of one slot for each parameter.
@@ -199,9 +252,8 @@ Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   UnitDefinition made;
   const size_t count = spec.params.size();
   FSCCL_ASSIGN(Layout layout, make_layout(spec));
-  for (size_t i = 0; i < count; i++)
-    if (layout.tied(i)) spec.params[i].frozen = spec.params[layout.owner(i)].frozen;
-  FSCCL_ASSIGN(made.hash, compare_definitions(spec));
+  FSCCL_TRY(match_owners(spec, layout));
+  FSCCL_ASSIGN(made.hash, compare_definitions(spec, layout));
 
   std::vector<size_t> wire_sizes, grad_sizes;
   for (size_t i = 0; i < count; i++) {

@@ -224,6 +224,63 @@ TEST(ByParameter, ReductionsOverlap) {
   });
 }
 
+// A reduction for which memory is short leaves the unit as it was, and can be made again.
+TEST(ByParameter, AReductionWithoutMemoryTakesNoSlots) {
+  constexpr uint64_t kMiB = 1 << 20;
+  run_ranks(2, [](Rank& self) {
+    // Shards and sharded gradients take 48 MiB on each rank, and each gradient takes a slot of 8.
+    const PoolScope pool(self.comm, 76 * kMiB);
+    UnitCase c = simple_unit({{4 << 20}, {4 << 20}, {4 << 20}});
+    c.by_parameter = true;
+    TestUnit unit(c, self.comm, pool.get());
+    void* block = nullptr;
+    ASSERT_OK(fsccl_pool_alloc(pool.get(), 8 * kMiB, nullptr, &block));
+    fsccl_reduce_config_t config = range(0, 3);
+    config.grads = unit.own_grads(1, self.rank);
+    const uint64_t before = pool.stats().collective_live_bytes;
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
+                 FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_EQ(pool.stats().collective_live_bytes, before);
+    ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+    unit.reduce(&config);
+    unit.check_sharded_grads({{1}});
+  });
+}
+
+// While a reduction is in flight, more parameters are given back than the pool counts at once. The
+// thread waits for the reduction then.
+TEST(ByParameter, ManyReleasesBesideAReduction) {
+  constexpr size_t kMany = 4200;
+  run_ranks(2, [](Rank& self) {
+    static std::atomic<size_t> given_back;
+    if (self.rank == 0) given_back = 0;
+    const PoolScope pool(self.comm);
+    TestUnit reduced(sliced(), self.comm, pool.get());
+    UnitCase c = simple_unit(std::vector<std::vector<int64_t>>(kMany, {2}), 2);
+    c.by_parameter = true;
+    TestUnit unit(c, self.comm, pool.get());
+    unit.write_shards(1);
+    unit.unshard();
+    reduced.write_grad(0, 1, self.rank);
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    const fsccl_reduce_config_t config = range(0, 1);
+    fsccl_work_t work = nullptr;
+    // Rank 1 is late. Rank 0 gives back what it can meanwhile.
+    for (int turns = 0; self.rank == 1 && turns<100'000; turns += given_back> kMany - 300)
+      std::this_thread::yield();
+    reduced.reduce(&config, &work);
+    for (size_t i = 0; i < kMany; ++i) {
+      ASSERT_OK(fsccl_unit_release(unit.get(), i, nullptr));
+      if (self.rank == 0) given_back = i;
+    }
+    ASSERT_OK(fsccl_work_wait(work, -1));
+    unit.reshard();
+    unit.unshard();  // waits for every release of the other rank
+    unit.check_params(1);
+    unit.reshard();
+  });
+}
+
 TEST(ByParameter, DestroyGivesSlotsBackInAnyState) {
   for (const fsccl_sharing_t sharing :
        {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
@@ -278,6 +279,48 @@ TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
     EXPECT_EQ(seen.status, FSCCL_ERR_INVALID_STATE);
     EXPECT_OK(fsccl_pool_destroy(seen.pool));
   });
+}
+
+// A thread is in the middle of a reduction when another one aborts the communicator and destroys
+// the unit. The unit stays until the step is over.
+TEST(Lifetimes, AUnitOfAFailedCommunicatorWaitsForItsStep) {
+  struct Told {
+    std::atomic<bool> waits{false}, inside{false}, destroyed{false}, goes_on{false};
+    std::atomic<bool> was_destroyed{true};
+  };
+  static Told told;
+  run_ranks(2,
+            [](Rank& self) {
+              const PoolScope pool(self.comm);
+              auto unit = std::make_unique<TestUnit>(simple_unit({{100}}), self.comm, pool.get());
+              unit->write_grads(1, self.rank);
+              if (self.rank == 1) {
+                while (!told.waits) std::this_thread::yield();
+                (void)fsccl_unit_reduce_grads(unit->get(), nullptr, nullptr, nullptr);
+                while (!told.destroyed) std::this_thread::yield();
+                return;
+              }
+              fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+              config.shard_ready = [](void*, fsccl_unit_t, size_t) {
+                told.inside = true;
+                while (!told.goes_on) std::this_thread::yield();
+                for (int i = 0; i < 200'000; i++) std::this_thread::yield();
+                told.was_destroyed = told.destroyed.load();
+              };
+              fsccl_work_t work = nullptr;
+              ASSERT_EQ(fsccl_unit_reduce_grads(unit->get(), &config, nullptr, &work),
+                        FSCCL_IN_PROGRESS);
+              std::thread waits([&] { (void)fsccl_work_wait(work, -1); });
+              told.waits = true;
+              while (!told.inside) std::this_thread::yield();
+              ASSERT_OK(fsccl_comm_abort(self.comm));
+              told.goes_on = true;
+              unit.reset();
+              told.destroyed = true;
+              waits.join();
+              EXPECT_FALSE(told.was_destroyed);
+            },
+            {.abort_at_end = true});
 }
 
 // A thread waits for another rank in an operation. The communicator cannot be destroyed until it is

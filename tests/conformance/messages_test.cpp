@@ -189,6 +189,10 @@ TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
     run_ranks(2,
               [&](Rank& self) {
                 std::vector<char> data(300'000);
+                for (int i = 0; i < 3; i++)  // messages that match
+                  ASSERT_OK(self.rank == 0 ? send(self, data.data(), 8, 1, 5)
+                                           : fsccl_recv(data.data(), 8, FSCCL_UINT8, 0, 5,
+                                                        self.comm, nullptr, nullptr));
                 fsccl_status_t status = FSCCL_OK;
                 // The sender of a small message learns of the mismatch at a later message at the
                 // latest.
@@ -196,7 +200,7 @@ TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
                   status = self.rank == 0 ? send(self, data.data(), 8, 1, 5)
                                           : fsccl_recv(data.data(), other.count, other.dtype, 0,
                                                        other.tag, self.comm, nullptr, nullptr);
-                EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, other.here, other.there);
+                EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, other.here, other.there, "tag 5");
                 EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_MISMATCH);
               },
               {.abort_at_end = true});

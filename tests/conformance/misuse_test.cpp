@@ -202,6 +202,13 @@ TEST(Misuse, DefinitionsOfUnits) {
     refuse([](C, P p) { p.dtype = FSCCL_INT32; }, FSCCL_ERR_INVALID_ARGUMENT, "FROZEN");
     refuse([](C, P p) { p.flags = 64; }, FSCCL_ERR_INVALID_ARGUMENT, "flags");
     refuse([](C, P p) { p.tied_to = 3; }, FSCCL_ERR_INVALID_ARGUMENT, "3");
+    {
+      fsccl_param_t tied[2] = {param, param};
+      tied[1].tied_to = 0;
+      tied[1].dtype = FSCCL_FLOAT64;
+      EXPECT_ERROR(fsccl_unit_create(&config, tied, 2, &unit), FSCCL_ERR_INVALID_ARGUMENT,
+                   "float64", "tied", "float32");
+    }
     refuse([](C c, P) { c.layout = wild<fsccl_layout_t>(3); }, FSCCL_ERR_INVALID_ARGUMENT,
            "layout 3");
     refuse([](C, P p) { p.block_columns = 2; }, FSCCL_ERR_INVALID_ARGUMENT, "FSCCL_LAYOUT_RAGGED");

@@ -178,6 +178,14 @@ TEST(ReplicaErrors, DefinitionsAndRoots) {
       config.replicate_comm = mesh.replicas;
       param.shape[0] = mesh.group ? 10 : 11;  // equal within a group, different between replicas
       EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0");
+      param.shape[0] = self.rank ? 10 : 11;  // the ranks of the other group agree with each other
+      EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0");
+      param.shape[0] = 10;
+      float grads[10];
+      param.sharded_grad = mesh.group ? grads : nullptr;
+      EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH,
+                   "sharded_grad");
+      param.sharded_grad = nullptr;
       TestUnit good(simple_unit({{10}}), mesh.shard, pool.get(), mesh.replicas);
       EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), 2, nullptr, nullptr),
                    FSCCL_ERR_INVALID_ARGUMENT, "root 2");

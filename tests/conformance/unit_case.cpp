@@ -353,7 +353,7 @@ fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contrib
     config.count = 1;
     config.result = &results[i];
     config.grads = takes ? nullptr : own;
-    if (has_gradient(i)) reduce(&config, &works[i]);
+    reduce(&config, &works[i]);  // does nothing for a frozen parameter
   }
   for (size_t i = 0; i < size(); ++i) finish(i);
   reshard();

@@ -55,10 +55,7 @@ Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t b
 
 Result<void*> Blocks::add(Block&& block, const Journal::Owner& owner) {
   block.call = calls_ + 1;
-  Undo undo([&] {
-    blocks_.erase(block.address);
-    region_.free(block.begin);
-  });
+  Undo undo([&] { blocks_.erase(block.address); });
   blocks_.emplace(block.address, block);
   setup_.journal->block_taken(owner, reinterpret_cast<uint64_t>(setup_.memory + block.begin),
                               block.end - block.begin, block.bytes);
@@ -89,13 +86,16 @@ Result<void*> Blocks::alloc(uint64_t bytes, uint64_t alignment, const Journal::O
     return found.take_status();
   }
   const Bytes taken = found.take();
+  Undo undo([&] { region_.free(taken.begin); });
   Block block;
   block.bytes = bytes;
   block.begin = taken.begin;
   block.end = taken.end;
   block.data = watch_ ? watch_->place(taken.begin, alignment) : taken.begin;
   block.address = setup_.memory + block.data;
-  return add(std::move(block), owner);
+  Result<void*> added = add(std::move(block), owner);
+  if (added.ok()) undo.keep();
+  return added;
 }
 
 Status Blocks::import(void* pointer, uint64_t bytes) {
@@ -118,13 +118,22 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
     region_.free(taken.begin);
     return status;
   }
+  // If the pages cannot be moved back, the pool's bytes stay taken, because the caller's addresses
+  // still map them.
+  Undo undo([&] {
+    if (!move_out_of_arena(pointer, bytes).ok()) return;
+    setup_.arenas->remove_alias(pointer);
+    region_.free(taken.begin);
+  });
   Block block;
   block.bytes = bytes;
   block.begin = block.data = taken.begin;
   block.end = taken.end;
   block.address = static_cast<std::byte*>(pointer);
   block.import = true;
-  return add(std::move(block), {UseKind::kImport}).take_status();
+  FSCCL_TRY(add(std::move(block), {UseKind::kImport}).take_status());
+  undo.keep();
+  return success();
 }
 
 Status Blocks::not_a_block(const void* pointer) const {

@@ -11,6 +11,7 @@
 #include "comm/consensus.h"
 #include "comm/together.h"
 #include "engine/progress.h"
+#include "pool/host/history_change.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
@@ -54,6 +55,18 @@ uint64_t control_bytes(const Communicator& comm, bool outside) {
   return outside ? round_up(lines, kGrowth) : lines;
 }
 
+// Returns an id for an arena of this rank that no living arena has. A job has up to 2^20 ranks, so
+// the numbers of a rank's arenas come again after 4096 arenas.
+uint32_t free_arena_id(Communicator& comm) {
+  JobContext& context = comm.context();
+  uint32_t id = 0;
+  do
+    id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
+         context.next_arena_number() % 4096;
+  while (context.arenas().has(id));
+  return id;
+}
+
 // Rank 0 makes the arena, offers its descriptor to the other ranks, and decides the terms. `limit`
 // is the limit of a rank's bytes. `space` is the size of a part in addresses if addresses are
 // plentiful.
@@ -67,8 +80,7 @@ Result<HostArena> make_arena(Communicator& comm, Result<PoolSource>& source, uin
   if (narrow) space = limit;
   terms->part_bytes =
       round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
-  terms->arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
-                    comm.context().next_arena_number() % 4096;
+  terms->arena_id = free_arena_id(comm);
   Result<HostArena> made =
       source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside),
                                               3 * terms->part_bytes)
@@ -175,6 +187,7 @@ Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, C
   Status ready = !arena.ok()     ? arena.take_status()
                  : !journal.ok() ? journal.take_status()
                                  : same_debug(debug, terms);
+  if (ready.ok()) ready = comm.context().arenas().check_room();
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
@@ -224,6 +237,8 @@ Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, C
 }
 
 HostPool::~HostPool() {
+  // After a failure a thread may be in the middle of a step that uses the pool's memory.
+  comm_.engine().retire_failed();
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
   // The service thread may still sleep on a release line of a failed operation.
@@ -319,6 +334,10 @@ Status HostPool::check_empty() {
 }
 
 Status HostPool::end_step() {
+  return change_history(comm_.engine(), [this] { return end_step_here(); });
+}
+
+Status HostPool::end_step_here() {
   set_room();
   shared_->end_step();
   set_room();

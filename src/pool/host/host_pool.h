@@ -111,6 +111,9 @@ class HostPool final : public Pool {
     return success();
   }
   uint64_t open_position() { return ledger_.next(); }
+  // Waits until the ledger has room for another position. A call that takes a slot returns an error
+  // instead. `engine` runs the operations that use what was given back; `what` names the call.
+  Status await_room(Engine& engine, const std::string& what);
   // Marks a position as done: this rank no longer uses the bytes that were given back at it. Any
   // thread may call this.
   void done(uint64_t position) { ledger_.done(position); }
@@ -172,6 +175,7 @@ class HostPool final : public Pool {
             shared_owner_.load(std::memory_order_relaxed) == owner_rank);
   }
   void look_if_ready();
+  Status end_step_here();
   uint64_t location(PartKind part, int rank, uint64_t offset) const {
     return reinterpret_cast<uint64_t>(address(part, rank, offset));
   }

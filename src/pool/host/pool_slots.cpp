@@ -1,26 +1,9 @@
 // This file takes slots and gives them back where no table of a planned step says what happens.
-#include <new>
-
 #include "base/round_up.h"
+#include "pool/host/history_change.h"
 #include "pool/host/host_pool.h"
 
 namespace fsccl {
-namespace {
-
-// Runs change(), which changes the history of slots. If this rank lacks memory for the pool's own
-// data on the way, its history of slots differs from that of the others, which may wait for it. The
-// engine therefore gives up.
-template <class Change>
-auto change_history(Engine& engine, const Change& change) -> decltype(change()) {
-  try {
-    return change();
-  } catch (const std::bad_alloc&) {
-    engine.give_up(nullptr);
-    return engine.failure();
-  }
-}
-
-}  // namespace
 
 // Gives back the slot that has been kept idle for the longest time. All ranks choose the same slot.
 bool HostPool::withdraw_kept(Engine& engine) {
@@ -43,6 +26,13 @@ Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, b
       region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
   update_figures();
   return grant;
+}
+
+Status HostPool::await_room(Engine& engine, const std::string& what) {
+  if (ledger_.room()) [[likely]]
+    return success();
+  return wait_for_release(engine, engine.rank(), *release_line(rank()), ledger_.room_from(),
+                          comm_.deadline(), what);
 }
 
 Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, const SlotName& name,

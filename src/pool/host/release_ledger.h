@@ -33,6 +33,8 @@ class ReleaseLedger {
   uint64_t opened() const { return opened_; }
   // Returns false while so many positions are open that no call may open more.
   bool room() const { return opened_ - released() < kMostOpen - kMostOpenedByOneCall; }
+  // Returns the position that must be released before there is room again.
+  uint64_t room_from() const { return opened_ + kMostOpenedByOneCall + 1 - kMostOpen; }
   uint64_t released() const { return line_->reached(); }
   // Marks a position as done. Any thread may call this.
   void done(uint64_t position);

@@ -58,12 +58,12 @@ Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   UnitShape shape = definition_.reduce_shape;
   // the unit's gradients in the order of the plan's buffers
   std::vector<std::byte*> places;
+  std::vector<size_t>& params = shape.params.emplace();
   for (size_t i = 0; i < spec_.params.size(); i++) {
     if (spec_.params[i].frozen || definition_.layout->tied(i)) continue;
-    shape.params.push_back(i);
+    params.push_back(i);
     places.push_back(grads[i]);
   }
-  if (shape.params.empty()) places = grads;
   gradients_->finish();
   return remake(reduce_, reduce_grads(shape), places);
 }

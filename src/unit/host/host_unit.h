@@ -86,6 +86,9 @@ class HostUnit final : public Unit {
   // Returns the engine whose operations end this unit's reductions.
   Engine& summing() const { return apart_ ? *apart_ : engine(); }
   Status make_sums_apart();
+  template <class Visit>
+  void each_engine(const Visit& visit) const;
+  void await_failed() const;
   Status finish(Engine& engine, uint64_t sequence);  // waits for an operation of this unit
   Status finish_replicas(uint64_t sequence);         // waits for an operation on the replicate_comm
   // Waits in the calling thread, which moves its own operations on meanwhile.
@@ -96,6 +99,7 @@ class HostUnit final : public Unit {
   void plan_reduction(GradReduction& reduction) const;
   GradReduction& wanted_reduction();
   Status take_grad_slot(size_t k);
+  Status take_grad_slots(const GradReduction& reduction, bool callers);
   // Copies those pieces of the caller's gradients that peers reduce.
   void copy_private_gradients(GradReduction& reduction, const void* const* grads);
   void place_sharded_grads(const GradReduction& reduction, void* const* places);
@@ -131,6 +135,7 @@ class HostUnit final : public Unit {
   static const GradReduction& reduction_of(Operation& op);
   static void shard_ready(Operation& op, size_t index);
   static void tell(const Finish& finish, size_t index);  // calls the caller's shard_ready
+  static bool telling();  // this thread is in a caller's shard_ready, of whatever unit
   static void shard_done(Operation& op, const Step& step);
   static Completion shards_summed(Operation& op);
   static Completion replicas_summed(Operation& op);

@@ -46,12 +46,13 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   if (placed.ok()) placed = unit->make_sums_apart();
   FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   unit->make_tables();
-  if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
+  if (unit->spec_.replicate_comm) FSCCL_TRY(agree_on_shards(unit->spec_, unit->exchange_shards()));
   return unit;
 }
 
 HostUnit::~HostUnit() {
   if (!counted_) return;
+  await_failed();
   if (unsharded_ && !writable_) drop_writes();
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
   // The service thread may sleep on shards_summed_.

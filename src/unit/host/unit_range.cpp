@@ -10,14 +10,14 @@
 namespace fsccl {
 
 GradReduction& HostUnit::make_reduction(std::vector<size_t> params) {
-  GradReduction& made = reductions_.emplace_back();
+  GradReduction made;
   made.slots = spec_.by_parameter ? params : std::vector<size_t>{0};
   made.params = std::move(params);
   definition_.reduce_shape.params = made.params;
   plan_reduction(made);
   made.bindings.resize(made.slots.size() + made.params.size());
   made.own.resize(made.bindings.size());
-  return made;
+  return reductions_.emplace_back(std::move(made));  // whole, or not at all if there is no memory
 }
 
 GradReduction& HostUnit::wanted_reduction() {

@@ -37,6 +37,8 @@ thread_local const HostUnit* told_unit = nullptr;
 thread_local size_t told_index = 0;
 }  // namespace
 
+bool HostUnit::telling() { return told_unit != nullptr; }
+
 void HostUnit::tell(const Finish& finish, size_t index) {
   // A callback may drive another communicator, which may call shard_ready in this thread.
   const HostUnit* const unit_before = std::exchange(told_unit, finish.unit);
@@ -109,6 +111,23 @@ Status HostUnit::take_grad_slot(size_t k) {
   return success();
 }
 
+// Takes the slots of a reduction that the program has not taken by grad(). After an error none of
+// the slots that were to take the caller's gradients is held.
+Status HostUnit::take_grad_slots(const GradReduction& reduction, bool callers) {
+  Status taken = success();
+  for (const size_t k : reduction.slots) {
+    taken = take_grad_slot(k);
+    if (taken.ok()) taken = grads_.intact(k);
+    if (!taken.ok()) break;
+  }
+  if (taken.ok() || !callers) return taken;
+  const uint64_t position = pool().open_position();
+  for (const size_t k : reduction.slots)
+    if (grads_.held(k)) (void)grads_.give_back(k, position).ok();
+  pool().done_last();
+  return taken;
+}
+
 Result<std::byte*> HostUnit::grad_slot(size_t index, void* stream) {
   FSCCL_TRY(begin_call(stream));
   const size_t k = slot_of(index);
@@ -174,10 +193,7 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   GradReduction& reduction = wanted_reduction();
   Communicator* replicas = spec_.replicate_comm;
   const bool final = !replicas || !request.defer_replicas;  // no later call adds to these sums
-  for (const size_t k : reduction.slots) {
-    FSCCL_TRY(take_grad_slot(k));
-    FSCCL_TRY(grads_.intact(k));
-  }
+  FSCCL_TRY(take_grad_slots(reduction, request.grads != nullptr));
   FSCCL_TRY(finish_replicas(replica_sequence_));
   if (request.sharded_grads) place_sharded_grads(reduction, request.sharded_grads);
   if (request.grads && !pool().dry_run()) copy_private_gradients(reduction, request.grads);

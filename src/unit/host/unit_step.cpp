@@ -22,7 +22,33 @@ Status HostUnit::finish_replicas(uint64_t sequence) {
   return spec_.replicate_comm->engine().wait(sequence, -1, &state);
 }
 
+// Calls visit(engine) for every engine that runs operations of this unit.
+template <class Visit>
+void HostUnit::each_engine(const Visit& visit) const {
+  visit(engine());
+  if (apart_) visit(*apart_);
+  if (spec_.replicate_comm) visit(spec_.replicate_comm->engine());
+  if (!span_) return;
+  visit(host_comm().engine());
+  for (Communicator* const among : {span_->hosts->lane(), span_->sums_among})
+    if (among) visit(among->engine());
+}
+
+// Waits until no thread runs an operation of this unit on an engine that has failed. A thread may
+// be in the middle of a step, and use the unit and the memory of the caller until the step ends.
+void HostUnit::await_failed() const {
+  each_engine([](Engine& engine) { engine.retire_failed(); });
+}
+
 Status HostUnit::check_idle() {
+  bool failed = false;
+  each_engine([&](Engine& engine) { failed = failed || engine.failed(); });
+  if (failed && telling())  // this thread runs the step for which it would wait
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "called from shard_ready while a communicator of unit '{}' has failed: return "
+                "first",
+                spec_.name);
+  await_failed();
   auto idle = [](Engine& engine, uint64_t sequence) {
     fsccl_status_t state;
     return engine.completed() >= sequence || engine.failed() ||
@@ -181,6 +207,10 @@ Status HostUnit::give_back_param(size_t index) {
   Status finished = finish(engine(), unshard_sequence_);
   SlotSet& slots = present_slots();
   const size_t k = slot_of(index);
+  FSCCL_TRY(pool().await_room(
+      engine(),
+      fmt::format("fsccl_unit_release() of unit '{}', whose earlier reductions still run,",
+                  spec_.name)));
   if (finished.ok()) finished = slots.intact(k);
   if (copies_on_write() && !writable_)
     pool().drop_writes(shared_owner_, slots.offset(k), slots.bytes(k));
@@ -256,8 +286,9 @@ Status HostUnit::send_state(int root, bool wait, fsccl_status_t* state, Submitte
   std::vector<size_t> counts;
   counts.reserve(count());
   for (size_t i = 0; i < count(); i++) {
-    if (layout().tied(i) || !shards_.places[i]) continue;
-    counts.push_back(layout().piece(comm().rank(), i).count);
+    const uint64_t elements = layout().piece(comm().rank(), i).count;  // alike on all replicas
+    if (layout().tied(i) || !elements) continue;
+    counts.push_back(elements);
     fsccl_tensor_t tensor{};
     tensor.recv = shards_.places[i];
     tensor.counts = &counts.back();

@@ -221,6 +221,18 @@ TEST(ProcessConfigDeathTest, BadValueIsAnErrorOfEveryCall) {
               testing::ExitedWithCode(1), "FSCCL_LOG_FILE");
 }
 
+TEST(ProcessConfigDeathTest, ALogThatCannotBeOpenedIsNotSet) {
+  EXPECT_EXIT(
+      {
+        const bool refused = !config_set("FSCCL_LOG_FILE", "/nowhere/at/all").ok();
+        std::exit(refused && config_status().ok() && config_get("FSCCL_LOG_FILE").value().empty() &&
+                          config_set("FSCCL_SPIN_US", "1").ok()
+                      ? 0
+                      : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST(ProcessConfigDeathTest, UnknownNameWarnsOnce) {
   const TemporaryDirectory directory;
   EXPECT_EXIT(

@@ -130,10 +130,9 @@ TEST_P(UnitPlans, ReduceGrads) {
   std::mt19937_64 random(17);
   for_random_units(14, true, [&random](Unit& unit) {
     const bool all = random() % 3 == 0;
+    std::vector<size_t>& params = unit.shape.params.emplace();
     for (size_t i = 0; i < unit.layout.size(); ++i)
-      if (all || random() % 2) unit.shape.params.push_back(i);
-    if (unit.shape.params.empty() && unit.layout.size()) unit.shape.params.push_back(0);
-    const std::vector<size_t>& params = unit.shape.params;
+      if (all || random() % 2) params.push_back(i);
     const auto plans = for_ranks(unit, reduce_grads);
     std::vector<Expected> expected;
     for (size_t k = 0; k < params.size(); ++k) {
