@@ -48,10 +48,16 @@ class ProcessConfig {
   }
   Status set(std::string_view name, std::string_view value) {
     const std::lock_guard lock(mutex_);
-    FSCCL_TRY(store_.set(name, value));
+    const ConfigRef before = store_.snapshot();
+    const auto take = [&](const Config& now) {
+      if (now.log_level == before->log_level && now.log_file == before->log_file) return success();
+      FSCCL_TRY(configure_log(now.log_level, now.log_file));
+      log_status_ = success();
+      return success();
+    };
+    FSCCL_TRY(store_.set(name, value, take));
     if (name == "FSCCL_CONFIG_FILE") warn();
-    log_status_ = configure_log(store_.snapshot()->log_level, store_.snapshot()->log_file);
-    return log_status_.clone();
+    return success();
   }
   Result<std::string> get(std::string_view name) {
     const std::lock_guard lock(mutex_);

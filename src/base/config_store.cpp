@@ -132,7 +132,8 @@ void ConfigStore::resolve() {
   snapshot_ = make_config(values);
 }
 
-Status ConfigStore::set(std::string_view name, std::string_view value) {
+Status ConfigStore::set(std::string_view name, std::string_view value,
+                        const std::function<Status(const Config&)>& take) {
   const int index = find_variable(name);
   if (index < 0) return unknown(name);
   const auto parsed = parse_config_value(config_specs()[static_cast<size_t>(index)], value);
@@ -142,8 +143,9 @@ Status ConfigStore::set(std::string_view name, std::string_view value) {
   std::erase_if(api_, [&](const ConfigSetting& setting) { return setting.name == name; });
   api_.push_back({std::string(name), std::string(value), 0});
   resolve();
-  if (status_.ok()) return success();
   Status status = status_.clone();
+  if (status.ok() && take) status = take(*snapshot());
+  if (status.ok()) return status;
   api_ = std::move(before);
   resolve();
   return status;

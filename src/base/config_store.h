@@ -3,6 +3,7 @@
 // and only set() changes it. It is not thread safe.
 #pragma once
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,10 @@ class ConfigStore {
   // warning to the user once.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Sets the variable, or returns an error and changes nothing.
-  Status set(std::string_view name, std::string_view value);
+  // Sets the variable, or returns an error and changes nothing. The new settings are valid if
+  // take(settings) succeeds, which may be left out.
+  Status set(std::string_view name, std::string_view value,
+             const std::function<Status(const Config&)>& take = {});
   Result<std::string> get(std::string_view name) const;
 
   struct Entry {

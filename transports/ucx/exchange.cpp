@@ -183,15 +183,22 @@ void TaggedExchange::over(Pending& pending, void* request, ucs_status_t status, 
   left_--;
   if (request) ucx_.request_free(request);
   if (!trouble_.ok()) return;
+  try {
+    trouble_ = trouble_of(pending, status, bytes);
+  } catch (const std::bad_alloc&) {  // no exception may pass through UCX
+    trouble_ = std::move(no_memory_);
+  }
+}
+
+Status TaggedExchange::trouble_of(const Pending& pending, ucs_status_t status, uint64_t bytes) {
   if (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && bytes != pending.bytes))
-    trouble_ = fail(FSCCL_ERR_MISMATCH,
-                    "rank {} sent another number of bytes than the {} of this call: ranks call "
-                    "different collectives",
-                    pending.peer->rank, pending.bytes);
-  else if (status != UCS_OK)
-    trouble_ =
-        fail(FSCCL_ERR_LINK, "UCX: a part of {} bytes {} rank {}: {}", pending.bytes,
-             pending.receives ? "from" : "to", pending.peer->rank, ucx_.status_string(status));
+    return fail(FSCCL_ERR_MISMATCH,
+                "rank {} sent another number of bytes than the {} of this call: ranks call "
+                "different collectives",
+                pending.peer->rank, pending.bytes);
+  if (status == UCS_OK) return success();
+  return fail(FSCCL_ERR_LINK, "UCX: a part of {} bytes {} rank {}: {}", pending.bytes,
+              pending.receives ? "from" : "to", pending.peer->rank, ucx_.status_string(status));
 }
 
 void TaggedExchange::on_sent(void* request, ucs_status_t status, void* user) {

@@ -51,6 +51,7 @@ class TaggedExchange final : public Exchange {
   // Returns an error if a transfer from or to a rank is not over whose connection broke.
   Status cut_off(int64_t now) const;
   int64_t visit();
+  Status trouble_of(const Pending& pending, ucs_status_t status, uint64_t bytes);
   void over(Pending& pending, void* request, ucs_status_t status, uint64_t bytes);
   static void on_sent(void* request, ucs_status_t status, void* pending);
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
@@ -68,9 +69,11 @@ class TaggedExchange final : public Exchange {
   std::vector<Pending> pending_;  // requests of the run in flight; UCX has their addresses
   size_t left_ = 0;               // the number of them that are not over
   Status trouble_;                // the first error
-  std::mutex mutex_;              // guards the worker
-  int64_t news_ns_ = 0;           // the time when UCX last made progress
-  bool resting_ = true;           // the service thread moves the worker on rarely
+  // the error if there is no memory for one
+  Status no_memory_ = fail(FSCCL_ERR_OUT_OF_MEMORY, "UCX: no memory to note an error");
+  std::mutex mutex_;     // guards the worker
+  int64_t news_ns_ = 0;  // the time when UCX last made progress
+  bool resting_ = true;  // the service thread moves the worker on rarely
   int hook_ = -1;
 };
 

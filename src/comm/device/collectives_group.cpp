@@ -157,12 +157,12 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   }
   for (const GroupShare& share : shares)
     FSCCL_TRY(share.on->check_captures(share.ordinal, share.calls));
-  for (const GroupShare& share : shares) FSCCL_TRY(share.on->prepare(share.ordinal));
-
   // An error of one communicator must not keep the others from calls for which their ranks wait.
+  for (GroupShare& share : shares) share.outcome = share.on->prepare(share.ordinal);
   std::vector<nccl::Communicator::Share> by_nccl;
   std::vector<GroupShare*> theirs;
   for (GroupShare& share : shares) {
+    if (!share.outcome.ok()) continue;
     Result<std::vector<Planned>> planned = share.on->plan_calls(share.calls);
     if (!planned.ok()) {
       share.outcome = planned.take_status();

@@ -171,8 +171,9 @@ Status Staging::finish(const DeviceCall& call, const Round& round, Half& half) {
 Status Staging::run(const DeviceCall& call) {
   const cuda::Current current(device_);
   if (call.op == OpCode::barrier) {
-    FSCCL_TRY(
-        device_.check("cuStreamSynchronize", device_.driver().cuStreamSynchronize(call.stream)));
+    const cuda::OwnedEvent& passed = halves_[0].copied_in;
+    FSCCL_TRY(passed.record(call.stream));
+    FSCCL_TRY(passed.finish(comm_.deadline(), [this] { return comm_.engine().intact(); }));
     fsccl_status_t state = FSCCL_OK;
     return comm_.run(CollectiveCall{}, true, &state);
   }
