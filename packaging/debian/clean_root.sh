@@ -7,7 +7,7 @@ set -euo pipefail
 packages=$(cd "${1:?usage: clean_root.sh FOLDER_OF_PACKAGES [SUITE] [MIRROR]}" && pwd)
 suite=${2:-bookworm} mirror=${3:-http://deb.debian.org/debian}
 command -v debootstrap >/dev/null || { echo "clean_root.sh: debootstrap is missing: apt install debootstrap" >&2; exit 1; }
-ls "$packages"/libfsccl0_*.deb "$packages"/libfsccl-dev_*.deb "$packages"/fsccl-tools_*.deb >/dev/null ||
+ls "$packages"/libfsccl0_*.deb "$packages"/libfsccl-dev_*.deb "$packages"/fsccl-tools_*.deb "$packages"/fsccl-jax_*.deb >/dev/null ||
   { echo "clean_root.sh: $packages lacks a package: build them as packaging/README.md says" >&2; exit 1; }
 
 root=$(mktemp -d)
@@ -34,7 +34,7 @@ fsccl-perf collectives --ranks 2 --maxbytes 64K
 printf '#include <fsccl/fsccl.h>\nint main(void) { int version; return fsccl_version(&version); }\n' >/program.c
 gcc -std=c99 -o /program /program.c $(pkg-config --cflags --libs fsccl)
 /program
-apt-get -q purge -y libfsccl0 libfsccl-dev fsccl-tools
+apt-get -q purge -y libfsccl0 libfsccl-dev fsccl-tools fsccl-jax
 left=$(find / -xdev -name '*fsccl*' -not -path '/packages/*' -not -path '/proc/*')
 [ -z "$left" ] || { echo "purging left: $left"; exit 1; }
 END
