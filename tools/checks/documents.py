@@ -16,22 +16,26 @@ PATH = re.compile(
     r'`((?:src|include|transports|allocators|tests|tools|perf|bindings|examples|docs)/[a-z0-9_./]+\.[a-z]+)`'
 )
 EXAMPLE = re.compile(r'/\* README begin \*/\n(.*?\n)[ \t]*/\* README end \*/', re.S)
-SKIPPED = ('build', '.git')
+SKIPPED = ('build', '.git/')
+
+
+def documents(root):
+    """Yields the documents of the tree, without those of builds and of environments of Python."""
+    made = tuple(f'{path.parent.name}/' for path in root.glob('*/pyvenv.cfg'))
+    for path in sorted(root.rglob('*.md')):
+        if not path.relative_to(root).as_posix().startswith((*SKIPPED, *made)):
+            yield path
 
 
 def broken_links(root):
-    for path in sorted(root.rglob('*.md')):
-        if path.relative_to(root).parts[0].startswith(SKIPPED):
-            continue
+    for path in documents(root):
         for target in LINK.findall(path.read_text(encoding='utf-8')):
             if not (path.parent / target).exists():
                 yield f'{path.relative_to(root)}: the link to {target} leads nowhere'
 
 
 def missing_files(root):
-    for path in sorted(root.rglob('*.md')):
-        if path.relative_to(root).parts[0].startswith(SKIPPED):
-            continue
+    for path in documents(root):
         for name in PATH.findall(path.read_text(encoding='utf-8')):
             if not (root / name).exists():
                 yield f'{path.relative_to(root)}: there is no {name}'
@@ -88,6 +92,16 @@ SAMPLES = [
         'broken link',
         {**GOOD, DOC: '[doc](none.md)\n'},
         'docs/a.md: the link to none.md leads nowhere',
+    ),
+    (
+        'environment of Python',
+        {**GOOD, 'env/pyvenv.cfg': '', 'env/lib/a.md': '[doc](none.md)\n'},
+        None,
+    ),
+    (
+        'broken link of a template',
+        {**GOOD, '.github/a.md': '[doc](none.md)\n'},
+        '.github/a.md: the link to none.md leads nowhere',
     ),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
     ('page that nobody finds', {**GOOD, 'docs/b.md': 'b\n'}, 'docs/README.md: b.md is missing'),
