@@ -45,6 +45,14 @@ def requirement(of):
     return f'fsccl>={major}.{minor},<{end}'
 
 
+def looked_up(path):
+    """Returns how an error names a path that is missing. pip builds in the package's folder,
+    where a path that the user gave from another folder leads elsewhere."""
+    if Path(path).is_absolute():
+        return str(path)
+    return f'{path} (looked up in {Path.cwd()}, where pip builds: give an absolute path)'
+
+
 def run(*command, needs):
     """Returns what the program prints. An error says what building needs."""
     words = [str(word) for word in command]

@@ -2,9 +2,9 @@
 """Puts libfsccl_jax.so and libfsccl_mpi.so into the package, built from the sources of this
 repository. libfsccl itself is that of the package fsccl, so that a process has one whatever uses it.
 
-FSCCL_JAX_LIBRARIES lists folders, separated by colons, that have the libraries already: they are
-carried as they are. If a folder has libfsccl.so.0, that is carried as well, and the package does
-not depend on fsccl.
+FSCCL_JAX_LIBRARIES lists folders, by absolute paths that are separated by colons, that have the
+libraries already: they are carried as they are. If a folder has libfsccl.so.0, that is carried as
+well, and the package does not depend on fsccl.
 """
 
 import os
@@ -62,8 +62,8 @@ def carry(folders, target):
         library = found(name, folders)
         if library is None:
             raise SetupError(
-                f'{name} is not in {", ".join(map(str, folders))}: build FSCCL there with `ninja`, '
-                'or unset FSCCL_JAX_LIBRARIES, and it is built now'
+                f'{name} is not in {", ".join(map(wheels.looked_up, folders))}: build FSCCL there '
+                'with `ninja`, or unset FSCCL_JAX_LIBRARIES, and it is built now'
             )
         shutil.copy(library, target / name)
     if library := found('libfsccl.so.0', LISTED):

@@ -2,7 +2,7 @@
 """Puts an installed FSCCL into the package: library, headers, programs, CMake and pkg-config files,
 a bill of materials.
 
-FSCCL_WHEEL_PREFIX names a folder that FSCCL is installed in with --libdir=lib
+FSCCL_WHEEL_PREFIX names, by an absolute path, a folder that FSCCL is installed in with --libdir=lib
 (packaging/wheel/build.py does so); FSCCL_WHEEL_TREE its build folder. Without them the library is
 built from the sources of this repository, with the shared libraries that it needs beyond those of
 every Linux system put beside it.
@@ -121,9 +121,8 @@ class BuildWithLibrary(wheels.FreshBuild):
         given = os.environ.get('FSCCL_WHEEL_PREFIX')
         if given and not Path(given, 'lib/libfsccl.so.0').is_file():
             raise SetupError(
-                f'FSCCL_WHEEL_PREFIX is {given}, and there is no lib/libfsccl.so.0 in it: install '
-                f'FSCCL there with '
-                '--libdir=lib'
+                f'FSCCL_WHEEL_PREFIX is {wheels.looked_up(given)}, and there is no '
+                'lib/libfsccl.so.0 in it: install FSCCL there with --libdir=lib'
             )
         if given:
             fill(target, Path(given))
@@ -136,6 +135,11 @@ class BuildWithLibrary(wheels.FreshBuild):
 
     def bill(self, tree):
         if tree:
+            if not Path(tree).is_dir():
+                raise SetupError(
+                    f'FSCCL_WHEEL_TREE is {wheels.looked_up(tree)}, which is no folder: name the '
+                    'build folder of FSCCL'
+                )
             script = ROOT / 'tools/packaging/bill_of_materials.py'
             self.distribution.bill = run(sys.executable, script, tree)
 

@@ -2,8 +2,8 @@
 """fsccl_torch is pure Python and takes its library from the package fsccl, so that a process has
 one libfsccl whatever uses it.
 
-FSCCL_TORCH_LIBRARY names a libfsccl.so that is built already: the package then carries it, as it
-is, and does not depend on fsccl.
+FSCCL_TORCH_LIBRARY names a libfsccl.so that is built already, by an absolute path, since pip builds
+in this folder: the package then carries it, as it is, and does not depend on fsccl.
 """
 
 import os
@@ -33,7 +33,9 @@ def dependencies():
 class BuildWithLibrary(wheels.FreshBuild):
     def run(self):
         if CARRIED and not Path(CARRIED).is_file():
-            raise SetupError(f'FSCCL_TORCH_LIBRARY is {CARRIED}, which is no file')
+            raise SetupError(
+                f'FSCCL_TORCH_LIBRARY is {wheels.looked_up(CARRIED)}, which is no file'
+            )
         super().run()
         target = self.target(FOLDER, 'fsccl_torch')
         for old in target.glob('*.so*'):
