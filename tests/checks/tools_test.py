@@ -6,19 +6,22 @@ usage: tools_test.py ROOT
 
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(sys.argv[1])
+ROOT = pathlib.Path(sys.argv[1]).resolve()
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / 'tools'), str(ROOT / 'tools/checks')]
 
 
 def load(name, root):
     """Returns the module of a program of the tree, which then works on the tree at `root`."""
     loader = importlib.machinery.SourceFileLoader(pathlib.Path(name).stem, str(ROOT / name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    sys.dont_write_bytecode = True
     loader.exec_module(module)
     module.ROOT = root
     return module
@@ -40,8 +43,35 @@ def check_listing(root):
     assert listed() == ['.gitignore', 'a.py'], listed()
 
 
+def refusal(*command, **variables):
+    """Returns what the command prints when it fails, which is no traceback."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, 'PYTHONDONTWRITEBYTECODE': '1', **variables},
+    )
+    assert done.returncode and 'Traceback' not in done.stdout, (command, done.stdout)
+    return done.stdout
+
+
+def check_offline(root):
+    """The tools come from PyPI. Without a network one line says so."""
+    shutil.copytree(ROOT / 'tools', root / 'tools', ignore=shutil.ignore_patterns('__pycache__'))
+    text = refusal(
+        root / 'tools/format',
+        PIP_INDEX_URL='http://127.0.0.1:1/',
+        PIP_RETRIES='0',
+        PIP_CONFIG_FILE=os.devnull,
+    )
+    assert text.count('\n') == 1 and text.startswith('format: '), text
+    assert 'where PyPI can be reached' in text or 'apt install python3-venv' in text, text
+
+
 def main():
-    for check in (check_listing,):
+    for check in (check_listing, check_offline):
         with tempfile.TemporaryDirectory() as folder:
             check(pathlib.Path(folder))
 
