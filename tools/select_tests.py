@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Prints the tests of a configured tree that belong to a suite, or whose names contain one of the
-words, and what must be built for them.
+words, and what must be built and set up for them.
 
 usage: select_tests.py BUILD --suite SUITE | NAME ...
 
-The lines are `target FILE`, relative to BUILD, and `test NAME`. The exit status is 1 if a word is
+The lines are `target FILE`, relative to BUILD, `prepare WHAT` for the function prepare_WHAT of the
+scripts of tools/, with its arguments, and `test NAME`. The exit status is 1 if a word is
 in no name, after a list of names that are close, or if two tests have the same name, since Meson
 would run both.
 """
@@ -13,6 +14,7 @@ import collections
 import difflib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -42,6 +44,31 @@ def chosen(tests, words):
     return list(found.values())
 
 
+def after(words, script):
+    """Returns the words of a command that follow a script of the tree, or None."""
+    at = next((at for at, word in enumerate(words) if word.endswith(f'/tests/{script}')), None)
+    return None if at is None else words[at + 1 :]
+
+
+def preparations(commands):
+    """Returns what the commands of tests need besides what is built: launchers, a Python for JAX,
+    and environments of torch, which the commands name."""
+    lines, environments = [], set()
+    for words in commands:
+        if runner := after(words, 'torch/run.py'):
+            environments.add(runner[2])
+        matrix = after(words, 'torch/matrix.py')
+        if matrix is not None:
+            environments |= {'base', *(word for word in matrix if word[0].isdigit())}
+        if any(re.search(r'/tests/launchers/\w+\.py$', word) for word in words):
+            lines.append('launchers')
+        if after(words, 'jax/run.py'):
+            lines.append('jax')
+    if environments:
+        lines.append(' '.join(['torch', *sorted(environments - {'base'})]))
+    return sorted(set(lines))
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
@@ -59,6 +86,8 @@ def main():
     files = {target['id']: target['filename'][0] for target in introspect(build, 'targets')}
     for needed in dict.fromkeys(needed for test in tests for needed in test['depends']):
         print('target', pathlib.Path(files[needed]).relative_to(build))
+    for line in preparations([test['cmd'] for test in tests]):
+        print('prepare', line)
     for test in tests:
         print('test', test['name'])
 

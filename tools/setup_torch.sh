@@ -57,8 +57,8 @@ install_older() {
   "$python" "$root/tests/torch/matrix.py" --make "$1" "$folder" && printf '%s' "$stamp" >"$folder/.complete"
 }
 
-# prepare_torch [FRAMEWORK ...] makes the environments. It prints what failed, and the tests that
-# need what is missing fail.
+# prepare_torch [ENVIRONMENT ...] makes `base` and these environments: frameworks, and versions of
+# torch. It prints what failed, and the tests that need what is missing fail.
 prepare_torch() {
   local python name
   python=$(torch_python)
@@ -69,8 +69,11 @@ prepare_torch() {
     tail -n 3 "$torch_folder/base.log"
     return
   fi
-  install_older 2.11.0 "$python" || say "the tests with an older torch will make its environment themselves, or fail"
   for name in "$@"; do
+    if [[ $name = [0-9]* ]]; then
+      install_older "$name" "$python" || say "the tests with torch $name will make its environment themselves, or fail"
+      continue
+    fi
     install_environment "$name" "$root/tests/torch/systems/$name.txt" "$python" ||
       { say "$name could not be installed:" && tail -n 3 "$torch_folder/$name.log"; }
   done

@@ -6,6 +6,7 @@ usage: tools_test.py ROOT
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -70,8 +71,76 @@ def check_offline(root):
     assert 'where PyPI can be reached' in text or 'apt install python3-venv' in text, text
 
 
+# These take the place of what sets a machine up, and say how they are called.
+STUBS = """
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+tool_folder=$root/build-tools
+say() { :; }
+configure_main_tree() { :; }
+prepare_format() { :; }
+build_targets() { echo "build ${*:2}"; }
+prepare_jax() { echo "prepare jax $*"; }
+prepare_launchers() { echo "prepare launchers $*"; }
+prepare_torch() { echo "prepare torch $*"; }
+"""
+MESON = """#!/usr/bin/env python3
+import pathlib, sys
+if sys.argv[1] == 'introspect':
+    print(pathlib.Path(__file__).with_name(sys.argv[3][2:]).read_text())
+else:
+    print('test', *sys.argv[sys.argv.index('1') + 1 : sys.argv.index('--wrapper')])
+"""
+
+
+def check_named_tests(root):
+    """`tools/test NAME` builds and sets up what the chosen tests need, and nothing else."""
+    build = root / 'build'
+    commands = {
+        'words': ['python3', '/x/tests/checks/words.py'],
+        'names': ['python3', '/x/tests/torch/run.py', 'names_test.py', 'lib', 'base'],
+        'hub': ['python3', '/x/tests/torch/run.py', 'hub_test.py', 'lib', 'huggingface'],
+        'older': ['python3', '/x/tests/torch/matrix.py', 'lib', '2.11.0', '--quick'],
+        'xla': ['python3', '/x/tests/jax/run.py', 'a_test.py', 'lib', '--'],
+        'slurm': ['python3', '/x/tests/launchers/launchers_test.py', 'slurm'],
+    }
+    tests = [
+        {'name': name, 'cmd': words, 'suite': [], 'depends': ['id'] if 'lib' in words else []}
+        for name, words in commands.items()
+    ]
+    write(
+        root,
+        {
+            'tools/setup.sh': STUBS,
+            'tools/setup_torch.sh': '',
+            'tools/setup_launchers.sh': '',
+            'tools/count_tests.py': '',
+            'bin/meson': MESON,
+            'bin/tests': json.dumps(tests),
+            'bin/targets': json.dumps([{'id': 'id', 'filename': [str(build / 'libfsccl.so')]}]),
+        },
+    )
+    (root / 'bin/meson').chmod(0o755)
+    for name in ('test', 'select_tests.py'):
+        shutil.copy(ROOT / 'tools' / name, root / 'tools' / name)
+    for names, wanted in {
+        'words': 'test words',
+        'names words': 'build libfsccl.so|prepare torch |test names words',
+        'hub older': 'build libfsccl.so|prepare torch 2.11.0 huggingface|test hub older',
+        'xla': 'build libfsccl.so|prepare jax |test xla',
+        'slurm': 'prepare launchers |test slurm',
+    }.items():
+        done = subprocess.run(
+            [root / 'tools/test', *names.split()],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, 'PATH': f'{root / "bin"}:{os.environ["PATH"]}'},
+        )
+        assert done.stdout.splitlines() == wanted.split('|'), (names, done.stdout)
+
+
 def main():
-    for check in (check_listing, check_offline):
+    for check in (check_listing, check_offline, check_named_tests):
         with tempfile.TemporaryDirectory() as folder:
             check(pathlib.Path(folder))
 
