@@ -13,6 +13,10 @@ import sys
 import tarfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / 'tools'))
+from ask_git import ask_git  # noqa: E402
+
 
 def nobody(entry):
     """The archive does not say who packed it."""
@@ -25,6 +29,7 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     build, output = Path(sys.argv[1]), Path(sys.argv[-1] if len(sys.argv) == 3 else '.')
+    ask_git(ROOT, 'rev-parse', 'HEAD')
     done = subprocess.run(
         [
             os.environ.get('MESON', 'meson'),

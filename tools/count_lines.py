@@ -12,6 +12,8 @@ import tarfile
 import tempfile
 import tokenize
 
+from ask_git import ask_git
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ('src', 'transports', 'allocators', 'bindings')
 C_SUFFIXES = {'.h', '.c', '.cpp', '.cu', '.cuh', '.def', '.inc'}
@@ -63,9 +65,7 @@ def count(root):
 
 def formatted(commit, folder):
     """Writes the folders of a commit to `folder`, formatted as this tree is, and returns it."""
-    archive = subprocess.run(
-        ['git', 'archive', commit, *FOLDERS], cwd=ROOT, check=True, capture_output=True
-    ).stdout
+    archive = ask_git(ROOT, 'archive', commit, *FOLDERS)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter='data')
     tools = ROOT / 'build-tools/format/bin'

@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+from ask_git import ask_git
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -21,14 +23,12 @@ def source_of(commit, folder):
     commit stands for this tree."""
     if not commit:
         return ROOT, folder / 'here'
-    name = run('git', '-C', ROOT, 'rev-parse', '--short', commit).strip()
+    name = ask_git(ROOT, 'rev-parse', '--short', commit).decode().strip()
     source = folder / f'source-{name}'
     if not source.exists():
         source.mkdir(parents=True)
-        archive = subprocess.run(
-            ['git', '-C', ROOT, 'archive', commit], capture_output=True, check=True
-        )
-        subprocess.run(['tar', '-x', '-C', source], input=archive.stdout, check=True)
+        archive = ask_git(ROOT, 'archive', commit)
+        subprocess.run(['tar', '-x', '-C', source], input=archive, check=True)
     return source, folder / name
 
 

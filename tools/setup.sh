@@ -30,6 +30,7 @@ cmake have cmake
 ninja-build have ninja
 meson have meson || [ -x "$tool_folder/bin/meson" ]
 python3 have python3
+git have git
 libfmt-dev pkg-config --exists fmt
 libsodium-dev pkg-config --exists libsodium
 libhwy-dev pkg-config --exists libhwy

@@ -71,6 +71,28 @@ def check_offline(root):
     assert 'where PyPI can be reached' in text or 'apt install python3-venv' in text, text
 
 
+def check_refusals_of_git(root):
+    """The tools pass on what git says, such as the command for a clone of another user."""
+    shutil.copytree(ROOT / 'tools', root / 'tools', ignore=shutil.ignore_patterns('__pycache__'))
+    shutil.copytree(ROOT / 'packaging', root / 'packaging')
+    subprocess.run(['git', 'init', '--quiet', root], check=True)
+    script = (
+        f"import sys; sys.path.insert(0, '{root}/tools'); import runpy, environment; "
+        'environment.complete = lambda *words: None; '
+        f"runpy.run_path('{root}/tools/format', run_name='__main__')"
+    )
+    no_settings = {'GIT_CONFIG_GLOBAL': os.devnull, 'GIT_CONFIG_SYSTEM': os.devnull}
+    for command in (
+        (sys.executable, root / 'packaging/dist.py', root / 'build', root / 'output'),
+        (sys.executable, root / 'tools/checks/subjects.py', root),
+        (sys.executable, '-c', script),
+    ):
+        text = refusal(*command, GIT_TEST_ASSUME_DIFFERENT_OWNER='1', **no_settings)
+        assert 'git config --global --add safe.directory' in text, text
+        text = refusal(*command, PATH='')
+        assert 'apt install git' in text, text
+
+
 # These take the place of what sets a machine up, and say how they are called.
 STUBS = """
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -90,6 +112,17 @@ if sys.argv[1] == 'introspect':
 else:
     print('test', *sys.argv[sys.argv.index('1') + 1 : sys.argv.index('--wrapper')])
 """
+
+
+def check_packages(_root):
+    """The scripts that set a machine up install git, without which the checks fail."""
+    program = f"""
+. '{ROOT}/tools/setup.sh'
+have() {{ [ "$1" != git ]; }}
+missing_packages
+"""
+    done = subprocess.run(['bash', '-c', program], check=True, capture_output=True, text=True)
+    assert 'git' in done.stdout.split(), done.stdout
 
 
 def check_named_tests(root):
@@ -139,8 +172,17 @@ def check_named_tests(root):
         assert done.stdout.splitlines() == wanted.split('|'), (names, done.stdout)
 
 
+CHECKS = (
+    check_listing,
+    check_offline,
+    check_refusals_of_git,
+    check_packages,
+    check_named_tests,
+)
+
+
 def main():
-    for check in (check_listing, check_offline, check_named_tests):
+    for check in CHECKS:
         with tempfile.TemporaryDirectory() as folder:
             check(pathlib.Path(folder))
 

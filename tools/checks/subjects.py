@@ -9,8 +9,10 @@ usage: subjects.py ROOT           checks the newest commit of the tree
 
 import pathlib
 import re
-import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ask_git import ask_git
 
 LONGEST = 72
 # First words that end as a participle or a third person does, but are imperatives.
@@ -42,9 +44,8 @@ def problems_of(message):
 def newest(root):
     if not (root / '.git').exists():
         return []
-    command = ['git', 'log', '-1', '--no-merges', '--format=%B']
-    log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    return problems_of(log.stdout.strip())
+    log = ask_git(root, 'log', '-1', '--no-merges', '--format=%B')
+    return problems_of(log.decode().strip())
 
 
 SAMPLES = [

@@ -6,11 +6,13 @@ wherever it is packed. The time is SOURCE_DATE_EPOCH, or else that of the commit
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from bill_of_materials import bill
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ask_git import ask_git
 
 
 def main():
@@ -23,8 +25,7 @@ def main():
     (target / 'fsccl.cdx.json').write_text(bill(build), encoding='utf-8')
     time = os.environ.get('SOURCE_DATE_EPOCH')
     if not time:
-        command = ['git', '-C', str(sources), 'log', '-1', '--format=%ct']
-        time = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        time = ask_git(sources, 'log', '-1', '--format=%ct')
     for path in [*target.rglob('*'), target]:
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
