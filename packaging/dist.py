@@ -29,6 +29,7 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     build, output = Path(sys.argv[1]), Path(sys.argv[-1] if len(sys.argv) == 3 else '.')
+    output.mkdir(parents=True, exist_ok=True)
     ask_git(ROOT, 'rev-parse', 'HEAD')
     done = subprocess.run(
         [

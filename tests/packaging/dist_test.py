@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def pack(root, build, folder, umask):
-    folder.mkdir()
+    assert not folder.exists()  # the program makes it
     words = [sys.executable, root / 'packaging/dist.py', build, folder]
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, umask=umask
@@ -38,9 +38,10 @@ def main():
         with tarfile.open(first) as archive:
             names = {entry.name.partition('/')[2]: entry for entry in archive}
             content = json.load(archive.extractfile(names['fsccl.cdx.json']))
-        assert content['bomFormat'] == 'CycloneDX' and any(
-            found['name'] == 'fmt' for found in content['components']
-        )
+        found = {entry['name']: entry for entry in content['components']}
+        assert content['bomFormat'] == 'CycloneDX' and {'fmt', 'ucx', 'CLI11'} <= set(found), found
+        of_machine = [name for name in found if 'version' in found[name]]
+        assert not of_machine, f'the archive has versions of this machine: {of_machine}'
         assert {
             'meson.build',
             'LICENSE',

@@ -8,6 +8,7 @@ usage: recipes_test.py ROOT BUILD_FOLDER
 
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -85,6 +86,8 @@ def main():
     assert needed == set(NAMES), (
         f'meson.build needs {sorted(needed)}, the recipes are made for {sorted(NAMES)}'
     )
+    bill = runpy.run_path(str(root / 'tools/packaging/bill_of_materials.py'))
+    assert set(bill['KNOWN']) == needed, 'KNOWN of bill_of_materials.py and meson.build differ'
     control, docker = read('packaging/debian/control'), read('packaging/Dockerfile')
     spack, conda = read('packaging/spack/package.py'), read('packaging/conda/meta.yaml')
     for debian, in_spack, in_conda in NAMES.values():

@@ -34,37 +34,49 @@ TESTS = {
 }  # packages of the tests and of perf/micro, which are not installed
 
 
-def component(found):
-    name, version = found['name'], found['version']
+def component(name, version=None):
+    """Returns the entry of a dependency: of what a build found, or of what sources need, which has
+    no version."""
     licence, use = KNOWN[name]
+    purl = f'pkg:generic/{name.lower()}' + (f'@{version}' if version else '')
     return {
         'type': 'library',
-        'bom-ref': f'pkg:generic/{name.lower()}@{version}',
+        'bom-ref': purl,
         'name': name,
-        'version': version,
-        'purl': f'pkg:generic/{name.lower()}@{version}',
+        **({'version': version} if version else {}),
+        'purl': purl,
         'scope': 'required' if use == 'linked' else 'optional',
         'licenses': [{'license': {'id': licence}}],
         'properties': [{'name': 'fsccl:use', 'value': use}],
     }
 
 
-def bill(folder):
-    def read(name):
-        return json.loads((folder / f'meson-info/intro-{name}.json').read_text(encoding='utf-8'))
+def read(folder, name):
+    return json.loads((folder / f'meson-info/intro-{name}.json').read_text(encoding='utf-8'))
 
-    project, dependencies = (
-        read('projectinfo'),
-        {found['name']: found for found in read('dependencies')},
-    )
+
+def bill_of_sources(folder):
+    """Returns the bill of the sources that a build folder is configured for. Nothing of the machine
+    is in it."""
+    return bill(folder, [component(name) for name in sorted(KNOWN)])
+
+
+def bill_of_build(folder):
+    """Returns the bill of a build, with the versions that Meson found."""
+    dependencies = {found['name']: found for found in read(folder, 'dependencies')}
     unknown = sorted(set(dependencies) - set(KNOWN) - OTHERS - TESTS)
     if unknown:
         sys.exit(
             f'bill_of_materials.py: no licence is known for {", ".join(unknown)}: add a line to '
             f'KNOWN in {__file__}'
         )
-    components = [component(dependencies[name]) for name in sorted(dependencies) if name in KNOWN]
-    own = f'pkg:generic/fsccl@{project["version"]}'
+    known = [name for name in sorted(dependencies) if name in KNOWN]
+    return bill(folder, [component(name, dependencies[name]['version']) for name in known])
+
+
+def bill(folder, components):
+    version = read(folder, 'projectinfo')['version']
+    own = f'pkg:generic/fsccl@{version}'
     content = {
         'bomFormat': 'CycloneDX',
         'specVersion': '1.6',
@@ -74,7 +86,7 @@ def bill(folder):
                 'type': 'library',
                 'bom-ref': own,
                 'name': 'fsccl',
-                'version': project['version'],
+                'version': version,
                 'purl': own,
                 'supplier': {'name': 'The FSCCL authors'},
                 'licenses': [{'license': {'id': 'Apache-2.0'}}],
@@ -98,7 +110,7 @@ def main():
             f'bill_of_materials.py: {folder} is no build folder of Meson: run `meson setup '
             f'{folder}` first'
         )
-    text = bill(folder)
+    text = bill_of_build(folder)
     if len(sys.argv) == 3:
         Path(sys.argv[2]).write_text(text, encoding='utf-8')
     else:
