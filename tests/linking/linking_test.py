@@ -8,6 +8,7 @@ WAY is one of
   pkg-config       builds the program and examples/hello.c with the tree that `meson install`
                    makes and the flags of fsccl.pc, and runs them
   cmake            uses the same tree, moved elsewhere, with find_package(fsccl)
+  cmake-links      finds a tree without contents whose lib is a link, as /lib is to /usr/lib
   subproject       uses the sources as a subproject of Meson, which takes minutes
   subproject-setup only configures that: no test and no program of the sources is to be built
 FOLDER is made and kept, because the compiler's cache knows its path.
@@ -16,6 +17,7 @@ FOLDER is made and kept, because the compiler's cache knows its path.
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -160,6 +162,33 @@ class Linking:
                 f'fsccl {wanted} was found:\n{result.stdout}',
             )
 
+    def cmake_links(self):
+        config = pathlib.Path(self.build, 'fsccl-config.cmake').read_text(encoding='utf-8')
+        libdir = re.search(r'_fsccl_libdir "(lib.*)"', config)[1]
+        system, trial = self.folder / 'system', self.folder / 'trial'
+        package = system / 'usr' / libdir / 'cmake/fsccl'
+        header = system / 'usr/include/fsccl/fsccl.h'
+        for folder in (package, header.parent, trial):
+            folder.mkdir(parents=True)
+        (package / 'fsccl-config.cmake').write_text(config, encoding='utf-8')
+        header.write_text('')
+        (package.parents[1] / re.search(r'libfsccl\.so\.\d+\.\d+\.\d+', config)[0]).write_text('')
+        (system / 'lib').symlink_to('usr/lib')
+        (trial / 'CMakeLists.txt').write_text(
+            'cmake_minimum_required(VERSION 3.18)\nproject(found NONE)\n'
+            'find_package(fsccl CONFIG REQUIRED)\n'
+            'get_target_property(headers fsccl::fsccl INTERFACE_INCLUDE_DIRECTORIES)\n'
+            'message(STATUS "headers: ${headers}")\n'
+        )
+        for name, prefix in {'usr': system / 'usr', 'link': system}.items():
+            output = run(
+                'cmake',
+                *('-S', trial, '-B', self.folder / f'build-{name}'),
+                f'-Dfsccl_DIR={prefix / libdir / "cmake/fsccl"}',
+                env=self.environment,
+            )
+            expect(f'headers: {system}/usr/include\n' in output, output)
+
     def set_up_subproject(self):
         source = self.folder / 'source'
         shutil.copytree(self.root / 'tests/linking/outside', source)
@@ -200,6 +229,7 @@ if __name__ == '__main__':
     {
         'pkg-config': linking.pkg_config,
         'cmake': linking.cmake,
+        'cmake-links': linking.cmake_links,
         'subproject': linking.subproject,
         'subproject-setup': linking.subproject_setup,
     }[way]()
