@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Soak: ranks run checked collectives, some are killed, and rank 0 goes on with the next job.
 
 The script reports wrong results, drift of descriptors and memory in the process that survives, and

@@ -412,8 +412,10 @@ def page(rows):
 
 
 def draw(rows):
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit('page.py: the charts need matplotlib: pip install -r docs/requirements.txt')
     matplotlib.use('svg')
     matplotlib.rcParams.update({'svg.hashsalt': 'fsccl', 'svg.fonttype': 'none', 'font.size': 9})
     from matplotlib import pyplot

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Checks that the documents agree with the tree: links lead somewhere, files that are named exist,
-README.md shows the example as it is in examples/hello.c, docs/README.md and docs/api/README.md list
-every page, and the navigation of docs/site has each page and each public header.
-(tools/check_env_docs.sh checks docs/env.md.)
+files that are run as commands are programs, README.md shows the example as it is in
+examples/hello.c, docs/README.md and docs/api/README.md list every page, and the navigation of
+docs/site has each page and each public header. (tools/check_env_docs.sh checks docs/env.md.)
 """
 
+import os
 import re
 
 import harness
@@ -15,6 +16,12 @@ LINK = re.compile(r'\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)')
 PATH = re.compile(
     r'`((?:src|include|transports|allocators|tests|tools|perf|bindings|examples|docs)/[a-z0-9_./]+\.[a-z]+)`'
 )
+# Matches a file of the tree that is run: at the beginning of a line of a block, or between
+# backticks with arguments.
+FOLDER = '(?:bindings|docs|examples|packaging|perf|tests|tools)'
+BLOCK = re.compile(r'^```[^\n]*\n(.*?)^```', re.M | re.S)
+IN_BLOCK = re.compile(rf'^(?:\w+=\S+ )*({FOLDER}/[\w./-]+)', re.M)
+IN_TEXT = re.compile(rf'`(?:\w+=\S+ )*({FOLDER}/[\w./-]+) [^`]+`')
 EXAMPLE = re.compile(r'/\* README begin \*/\n(.*?\n)[ \t]*/\* README end \*/', re.S)
 SKIPPED = ('build', '.git/')
 
@@ -39,6 +46,21 @@ def missing_files(root):
         for name in PATH.findall(path.read_text(encoding='utf-8')):
             if not (root / name).exists():
                 yield f'{path.relative_to(root)}: there is no {name}'
+
+
+def no_programs(root):
+    for path in documents(root):
+        text = path.read_text(encoding='utf-8')
+        names = IN_TEXT.findall(text)
+        for block in BLOCK.findall(text):
+            names += IN_BLOCK.findall(block)
+        for name in sorted(set(names)):
+            program = root / name
+            if program.is_file() and not (
+                os.access(program, os.X_OK) and program.read_bytes().startswith(b'#!')
+            ):
+                where = path.relative_to(root)
+                yield f'{where}: {name} is run, and is no program: give it #! and chmod +x'
 
 
 def example_drift(root):
@@ -73,6 +95,7 @@ def check(root):
     return [
         *broken_links(root),
         *missing_files(root),
+        *no_programs(root),
         *example_drift(root),
         *unlisted(root),
         *outside_the_site(root),
@@ -110,6 +133,17 @@ SAMPLES = [
         {**GOOD, DOC: 'see `src/base/a.h`\n'},
         'docs/a.md: there is no src/base/a.h',
     ),
+    (
+        'command in a block that is no program',
+        {**GOOD, DOC: '```\nA=1 tools/a.py   # runs\n```\n', 'tools/a.py': '#!/x\n'},
+        'docs/a.md: tools/a.py is run, and is no program',
+    ),
+    (
+        'command in a sentence that is no program',
+        {**GOOD, DOC: 'run `tools/a.py --all`\n', 'tools/a.py': '#!/x\n'},
+        'docs/a.md: tools/a.py is run, and is no program',
+    ),
+    ('file that is named', {**GOOD, DOC: 'see `tools/a.py`\n', 'tools/a.py': 'x\n'}, None),
     (
         'page of the API that nobody finds',
         {**GOOD, 'docs/api/c.md': 'c\n', 'docs/api/README.md': 'x\n'},
