@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks that the documents agree with the tree: links lead somewhere, files that are named exist,
 files that are run as commands are programs, README.md shows the example as it is in
-examples/hello.c, docs/README.md and docs/api/README.md list every page, and the navigation of
-docs/site has each page and each public header. (tools/check_env_docs.sh checks docs/env.md.)
+examples/hello.c, docs/README.md and docs/api/README.md list every page, the navigation of docs/site
+has each page and each public header, and GitHub can offer the templates of its issues.
+(tools/check_env_docs.sh checks docs/env.md.)
 """
 
 import os
@@ -63,6 +64,15 @@ def no_programs(root):
                 yield f'{where}: {name} is run, and is no program: give it #! and chmod +x'
 
 
+def headless_templates(root):
+    for path in sorted((root / '.github/ISSUE_TEMPLATE').glob('*.md')):
+        if not re.match(r'---\nname: .+\nabout: .+\n---\n', path.read_text(encoding='utf-8')):
+            yield (
+                f'{path.relative_to(root)}: GitHub offers a template only if it begins with lines '
+                '"---", "name: ...", "about: ..." and "---"'
+            )
+
+
 def example_drift(root):
     example = EXAMPLE.search((root / 'examples/hello.c').read_text(encoding='utf-8'))
     if example is None:
@@ -96,6 +106,7 @@ def check(root):
         *broken_links(root),
         *missing_files(root),
         *no_programs(root),
+        *headless_templates(root),
         *example_drift(root),
         *unlisted(root),
         *outside_the_site(root),
@@ -142,6 +153,16 @@ SAMPLES = [
         'command in a sentence that is no program',
         {**GOOD, DOC: 'run `tools/a.py --all`\n', 'tools/a.py': '#!/x\n'},
         'docs/a.md: tools/a.py is run, and is no program',
+    ),
+    (
+        'template that is not offered',
+        {**GOOD, '.github/ISSUE_TEMPLATE/a.md': '______\n\n## name: A about: b\n'},
+        '.github/ISSUE_TEMPLATE/a.md: GitHub offers',
+    ),
+    (
+        'template that is offered',
+        {**GOOD, '.github/ISSUE_TEMPLATE/a.md': '---\nname: A\nabout: b\n---\n'},
+        None,
     ),
     ('file that is named', {**GOOD, DOC: 'see `tools/a.py`\n', 'tools/a.py': 'x\n'}, None),
     (
