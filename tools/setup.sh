@@ -96,10 +96,29 @@ choose_meson() {
     fail "pip could not install Meson 1.0 or newer"
 }
 
+# fetch FILE HASH ADDRESS ... reads a file from the first address that has it, unless it is there.
+fetch() {
+  local file=$1 hash=$2 address
+  shift 2
+  for address in '' "$@"; do
+    if [ -n "$address" ]; then
+      python3 -c 'import sys, urllib.request
+try:
+    content = urllib.request.urlopen(sys.argv[1], timeout=60).read()
+except Exception as error:
+    sys.exit(f"{sys.argv[1]}: {error}")
+open(sys.argv[2], "wb").write(content)' "$address" "$file" || continue
+    fi
+    if printf '%s  %s\n' "$hash" "$file" | sha256sum --check --status 2>/dev/null; then return; fi
+  done
+  fail "${file##*/} (sha256 $hash) could not be fetched: put it into ${file%/*} and run this again"
+}
+
 # Chooses the headers of Highway 1.0 or newer: those of the system or, if they are older (Ubuntu
 # 22.04), those of Debian's source archive.
 choose_highway() {
-  local version=1.0.3 archive folder=$tool_folder/highway
+  local version=1.0.3 folder=$tool_folder/highway
+  local archive=$tool_folder/highway_$version.orig.tar.gz place=pool/main/h/highway
   local hash=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
   if pkg-config --atleast-version=1.0 libhwy; then return; fi
   export PKG_CONFIG_PATH=$folder/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
@@ -107,13 +126,8 @@ choose_highway() {
   say "the system's Highway is older than 1.0: unpacking $version into $folder"
   rm -rf "$folder"
   mkdir -p "$folder/lib/pkgconfig"
-  archive=$folder/highway.tar.gz
-  python3 - "http://deb.debian.org/debian/pool/main/h/highway/highway_$version.orig.tar.gz" "$archive" <<'END'
-import sys
-import urllib.request
-open(sys.argv[2], 'wb').write(urllib.request.urlopen(sys.argv[1], timeout=60).read())
-END
-  printf '%s  %s\n' "$hash" "$archive" | sha256sum --check --quiet || fail "$archive is not Highway $version"
+  fetch "$archive" "$hash" "http://deb.debian.org/debian/$place/${archive##*/}" \
+    "https://snapshot.debian.org/archive/debian/20250901T000000Z/$place/${archive##*/}"
   tar -xzf "$archive" -C "$folder" --strip-components=1 "highway-$version/hwy" "highway-$version/LICENSE"
   cat >"$folder/lib/pkgconfig/libhwy.pc" <<END
 Name: libhwy
@@ -137,14 +151,17 @@ prepare_machine() {
 }
 
 # configure_tree FOLDER [meson option ...] configures a tree once, and again if the options or the
-# place of the tree have changed.
+# place of the tree have changed. A folder that it did not make is left as it is.
 configure_tree() {
   local folder=$1 stamp log
   shift
   stamp="$root ${CXX:-c++} $*"
   if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.configured" 2>/dev/null)" != "$stamp" ]; then
+    [ -e "$folder/.configured" ] || [ -z "$(ls -A "$folder" 2>/dev/null)" ] ||
+      fail "$folder was not made here, and would be replaced: move it away or remove it, and run this again"
     rm -rf "$folder"
     mkdir -p "$folder"
+    : >"$folder/.configured"
     log=$folder/setup.log
     say "configuring ${folder#"$root"/} (log: ${log#"$root"/})"
     meson setup "$folder" "$root" --libdir=lib "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "meson setup failed"; }

@@ -4,6 +4,7 @@
 usage: tools_test.py ROOT
 """
 
+import hashlib
 import importlib.machinery
 import importlib.util
 import json
@@ -114,15 +115,53 @@ else:
 """
 
 
-def check_packages(_root):
+def set_up(root, program):
+    """Returns the exit status and the output of a program that uses the functions of setup.sh."""
+    text = f". '{ROOT}/tools/setup.sh'\nroot='{root}' tool_folder='{root}/tools'\n{program}\n"
+    done = subprocess.run(
+        ['bash', '-c', text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def check_packages(root):
     """The scripts that set a machine up install git, without which the checks fail."""
-    program = f"""
-. '{ROOT}/tools/setup.sh'
-have() {{ [ "$1" != git ]; }}
-missing_packages
-"""
-    done = subprocess.run(['bash', '-c', program], check=True, capture_output=True, text=True)
-    assert 'git' in done.stdout.split(), done.stdout
+    _, text = set_up(root, 'have() { [ "$1" != git ]; }\nmissing_packages')
+    assert 'git' in text.split(), text
+
+
+def check_foreign_build(root):
+    """A folder that `meson setup build` made is not removed without a word."""
+    write(root, {'build/mine': ''})
+    configure = (
+        f"meson() {{ mkdir -p '{root}/build'; echo configured; }}\nconfigure_tree '{root}/build'"
+    )
+    status, text = set_up(root, configure)
+    assert status == 1 and 'move it away or remove it' in text, text
+    assert (root / 'build/mine').is_file()
+    (root / 'build/mine').unlink()
+    status, text = set_up(root, configure.replace('echo configured', 'false'))
+    assert status == 1 and 'meson setup failed' in text, text
+    status, text = set_up(root, configure)
+    assert status == 0 and (root / 'build/.configured').read_text(), text
+
+
+def check_highway(root):
+    """Without a network the error names the file to fetch, and a file that is there is taken."""
+    no_network = 'python3() { echo "$3: refused" >&2; return 1; }\npkg-config() { false; }\n'
+    (root / 'tools').mkdir()
+    status, text = set_up(root, no_network + 'choose_highway')
+    assert status == 1 and 'snapshot.debian.org' in text, text
+    assert f'could not be fetched: put it into {root}/tools' in text, text
+    write(root, {'a.tar': 'content'})
+    digest = hashlib.sha256(b'content').hexdigest()
+    assert set_up(root, no_network + f"fetch '{root}/a.tar' {digest} http://x") == (0, '')
+    status, text = set_up(root, no_network + f"fetch '{root}/a.tar' {'0' * 64} http://x")
+    assert status == 1 and f'put it into {root}' in text, text
 
 
 def check_named_tests(root):
@@ -177,6 +216,8 @@ CHECKS = (
     check_offline,
     check_refusals_of_git,
     check_packages,
+    check_foreign_build,
+    check_highway,
     check_named_tests,
 )
 
