@@ -58,7 +58,8 @@ std::string to_json(const ReplayRow& row) {
                       {"with_order_ns_p50", rounded(row.with_order_p50_ns)},
                       {"with_order_ns_p99", rounded(row.with_order_p99_ns)},
                       {"note", row.note}})
-      .dump();
+      // The name of a trace may be that of its file, which need not be UTF-8.
+      .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::optional<ReplayRow> row_of_json(const std::string& line) {

@@ -112,6 +112,10 @@ def check_steady(folder):
     expect(
         'equal.flat.1' in table and 'declared' in table and 'ratio' in table.splitlines()[0], table
     )
+    # A trace without a name is called as its file, whose name need not be UTF-8.
+    _, unnamed = traces['equal.flat.1'].split('\n', 1)
+    for row in rows(folder, {'name\udcff': unnamed}, '--no-peers'):
+        expect(row['trace'].endswith('name\ufffd.jsonl'), row)
 
 
 def check_unseen(folder):
