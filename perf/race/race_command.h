@@ -16,6 +16,7 @@ class RaceCommand {
   int threads_ = 1, samples_ = 15;
   double seconds_ = 30;
   bool keep_ = true;
+  const CLI::Option* keep_option_ = nullptr;
 };
 
 }  // namespace fsccl::perf

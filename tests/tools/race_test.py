@@ -4,6 +4,7 @@ choice of a job. usage: race_test.py FSCCL-PERF FSCCL-INFO"""
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -122,6 +123,18 @@ with tempfile.TemporaryDirectory() as folder:
     run(
         perf, 'collectives', '--ranks', '2', '-b', '8', '-e', '8', status=1, FSCCL_KERNELS='fastest'
     )
+
+    # Winners that cannot be kept are an error only if --keep asks for it.
+    for place in ('/dev/null', 'relative'):
+        for words, status in (((), 0), (('--keep',), 1)):
+            done = subprocess.run(
+                [perf, *QUICK, *words],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, 'XDG_CACHE_HOME': place, 'HOME': place},
+            )
+            expect(done.returncode == status and 'not kept' in done.stderr, (place, words, done))
 
     # Jobs run also if no folder can be written.
     for place in ('/proc/nowhere', '/dev/null', 'relative'):
