@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "base/json_file.h"
@@ -21,6 +19,7 @@
 #include "info_error.h"
 #include "kept_text.h"
 #include "model.h"
+#include "named_file.h"
 #include "numbers.h"
 #include "option_names.h"
 #include "own_input.h"
@@ -30,10 +29,6 @@
 namespace {
 
 using Json = nlohmann::json;
-
-bool is_path(const std::string& name) {
-  return name.find('/') != std::string::npos || name.ends_with(".json");
-}
 
 // Reads a file that must hold an object.
 std::optional<Json> read_json(const std::string& path) {
@@ -47,37 +42,6 @@ std::optional<Json> read_json(const std::string& path) {
   }
   if (json.value().is_object()) return json.take();
   fmt::print(stderr, "fsccl-info: {}: an object was expected, such as {{\"name\": ...}}\n", path);
-  return std::nullopt;
-}
-
-std::string in_lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
-
-// Returns the path of a file: `name` itself, or NAME.json in one of the folders, in upper or lower
-// case. If there is none, prints the known names.
-std::optional<std::string> find_named(const std::string& name, const char* kind,
-                                      const std::vector<std::string>& folders) {
-  if (is_path(name)) return name;
-  std::set<std::string> known;
-  std::optional<std::string> alike;
-  for (const std::string& folder : folders) {
-    std::error_code failed;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
-      if (entry.path().extension() != ".json") continue;
-      if (entry.path().stem() == name) return entry.path().string();
-      if (in_lower_case(entry.path().stem().string()) == in_lower_case(name))
-        alike = entry.path().string();
-      known.insert(entry.path().stem().string());
-    }
-  }
-  if (alike) return alike;
-  fmt::print(stderr,
-             "fsccl-info: no {} is named \"{}\"; known are: {}. The name of a file must end in "
-             ".json or have a slash\n",
-             kind, name, fmt::join(known, ", "));
   return std::nullopt;
 }
 

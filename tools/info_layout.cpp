@@ -12,6 +12,8 @@
 #include "fsccl/insight.h"
 #include "info_error.h"
 #include "model_layout.h"
+#include "named_file.h"
+#include "whole_number.h"
 
 namespace {
 
@@ -103,6 +105,7 @@ LayoutCommand::LayoutCommand(CLI::App& app)
       ->required();
   command_->add_option("--world", world_, "numbers of ranks, separated by commas")
       ->delimiter(',')
+      ->transform(whole_from_to(1, 1 << 20))
       ->capture_default_str();
   command_
       ->add_option("--block", blocks_,
@@ -115,12 +118,16 @@ LayoutCommand::LayoutCommand(CLI::App& app)
       ->check(CLI::IsMember({"ragged", "flat", "per_param"}))
       ->capture_default_str();
   command_->add_flag("--json", json_, "as JSON: padding and bound as fractions of the elements");
+  command_->footer(
+      "Exit status: 0; 2 if an option is malformed or no model has the name; 1 if the file of a "
+      "model cannot be used, or its units cannot be laid out.");
 }
 
 int LayoutCommand::run() const {
+  const auto file = find_named(model_, "model", fsccl::perf::model_folders());
+  if (!file) return 2;
   std::string error;
-  const std::optional<Model> model =
-      fsccl::perf::load_model(model_, fsccl::perf::model_folders(), &error);
+  const std::optional<Model> model = fsccl::perf::load_model(*file, {}, &error);
   if (!model) {
     fmt::print(stderr, "fsccl-info: {}\n", error);
     return 1;

@@ -1,7 +1,9 @@
 """Checks what `fsccl-info layout` prints and refuses. usage: info_layout_test.py PROGRAM"""
 
 import json
+import os
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -62,7 +64,7 @@ def check_models():
             f'seven rows of 32 on five ranks: {row}',
         )
         path.write_text('{"name": "mine", "units": []}', encoding='utf-8')
-        expect('units' in run(str(path), status=None), 'a broken file names the place')
+        expect('units' in run(str(path), status=1), 'a broken file names the place')
     same = [
         run(name, '--world', '8', '--json').count('largest_shard')
         for name in ('llama-3-70b', 'LLAMA-3.1-70B')
@@ -77,17 +79,37 @@ def check_table_and_errors():
         (('none-such',), 'llama-3-8b'),
         (('llama-3-8b', '--block', '32x'), '32x32'),
         (('llama-3-8b', '--block', '0x4'), '0x4'),
-        (('llama-3-8b', '--world', '0'), 'ranks is 0'),
+        (('llama-3-8b', '--world', '0'), '0 is no whole number'),
+        (('llama-3-8b', '--world', '8,1048577'), '1048577 is no whole number'),
         (('llama-3-8b', '--world', 'many'), 'many'),
         (('llama-3-8b', '--layout', 'round'), 'ragged'),
         ((), 'model'),
     ):
         expect(
-            word in run(*arguments, status=None),
-            f'{arguments}: the error names {word}: {run(*arguments, status=None)}',
+            word in run(*arguments, status=2),
+            f'{arguments}: the error names {word}: {run(*arguments, status=2)}',
         )
+
+
+def check_missing_data():
+    """Without the folders of the models the error says where they were looked for."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = pathlib.Path(folder) / 'bin/fsccl-info'
+        alone.parent.mkdir()
+        shutil.copy(program, alone)
+        libraries = str(pathlib.Path(program).resolve().parents[1])
+        for command, kind in (
+            (('layout', 'llama-3-8b'), 'models'),
+            (('forecast', 'llama-3-8b'), 'models'),
+            (('forecast', './any.json', '--machine', 'dgx-h100'), 'machines'),
+        ):
+            text = run_program(
+                alone, *command, status=2, env={**os.environ, 'LD_LIBRARY_PATH': libraries}
+            )
+            expect(f'none (looked in {folder}/perf/{kind}, ' in text, text)
 
 
 check_json()
 check_models()
 check_table_and_errors()
+check_missing_data()
