@@ -10,7 +10,6 @@ for each other's peers.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import hashlib
 import threading
@@ -21,110 +20,21 @@ import torch
 
 from . import _capi as c
 from . import streams
+from .meeting import config_of, explained, meet, who
 from .memory import Pool
 from .turns import await_turn, futures_over
 from .work import StreamWork, Together, Work
 
-_KEY = 'fsccl/unique_id'
-_FAILED = b'failed: '
 _LAST_FUTURES_S = 10  # a process that ends waits so long for functions hung on futures
 _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C takes effect
 
-_ID_PAUSE_S = 0.01
-
 _live: weakref.WeakSet[Communicator] = weakref.WeakSet()
-# These are the unique ids that this process has read in stores, each with the reader's rank.
-_used: set[tuple[int, bytes]] = set()
 
 
 def connect(store, rank, size, timeout, name, ranks):
-    """Makes a communicator of a group's ranks. Rank 0 makes the unique id; the store carries it."""
-    config = _config(timeout, name)
-    who = _who(rank, name, ranks)
-    identity = c.UniqueId()
-    if rank == 0:
-        status = c.lib.fsccl_unique_id_create(ctypes.byref(identity))
-        if status < 0:
-            problem = c.error(status)
-            store.set(_KEY, _FAILED + str(problem).encode())
-            raise problem
-        if size > 1:
-            store.set(_KEY, bytes(identity) + repr(ranks).encode())
-    else:
-        try:
-            found = _new_id(store, rank)
-        except RuntimeError as error:  # it is DistStoreError if the store is another process
-            raise c.FscclError(
-                f'{who}: rank 0 of the group has not offered a place to meet: does it run, and '
-                f'create this group '
-                f'at the same point? [{error}]',
-                c.ERR_TIMEOUT,
-                rank,
-                0,
-            ) from error
-        if found.startswith(_FAILED):
-            raise c.FscclError(
-                f'{who}: rank 0 of the group could not begin: {found[len(_FAILED) :].decode()}',
-                0,
-                rank,
-                0,
-            )
-        theirs = found[ctypes.sizeof(identity) :].decode()
-        if theirs != repr(ranks):
-            raise c.FscclError(
-                f"{who}: this rank makes it of the global ranks {ranks}, the group's rank 0 of "
-                f'{theirs}: all ranks '
-                'make the same groups in the same order',
-                c.ERR_MISMATCH,
-                rank,
-                0,
-            )
-        ctypes.memmove(ctypes.byref(identity), found, ctypes.sizeof(identity))
-    config.unique_id, config.rank, config.ranks = ctypes.pointer(identity), rank, size
-    handle = ctypes.c_void_p()
-    status = c.lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(handle))
-    if status < 0:
-        raise _explained(c.error(status), who)
-    if rank == 0 and size > 1:
-        # All ranks have read the id. A group that is made later from this store has another one.
-        # Some stores cannot delete keys.
-        with contextlib.suppress(RuntimeError, NotImplementedError):
-            store.delete_key(_KEY)
-    return Communicator(handle.value, rank, size, timeout, name, ranks)
-
-
-def _new_id(store, rank):
-    """Waits for the id that rank 0 wrote for this group, and returns it. The store may still have
-    the id of an earlier group."""
-    until = time.monotonic() + store.timeout.total_seconds()
-    while (rank, found := store.get(_KEY)) in _used:
-        if time.monotonic() > until:
-            raise RuntimeError('the store has only the place of an earlier group')
-        time.sleep(_ID_PAUSE_S)
-    if not found.startswith(_FAILED):
-        _used.add((rank, found))
-    return found
-
-
-def _config(timeout, name):
-    milliseconds = max(1, int(timeout.total_seconds() * 1000))
-    return c.CommConfig(
-        version=c.library_version,
-        rank=-1,
-        timeout_ms=milliseconds,
-        name=f'torch group {name}'.encode(),
-    )
-
-
-def _who(rank, name, ranks):
-    elsewhere = f' (global rank {ranks[rank]})' if ranks and ranks[rank] != rank else ''
-    return f"fsccl: rank {rank}{elsewhere} of group '{name}'"
-
-
-def _explained(error, who):
-    return c.FscclError(
-        f'{who}: {error}', error.code, error.rank, error.peer, error.sequence, error.operation
-    )
+    """Makes a communicator of a group's ranks, which meet through the store."""
+    handle = meet(store, rank, size, timeout, name, ranks)
+    return Communicator(handle, rank, size, timeout, name, ranks)
 
 
 class Communicator:
@@ -320,7 +230,7 @@ class Communicator:
             raise self.failure(status, call)
 
     def who(self):
-        return _who(self.rank, self.name, self.ranks)
+        return who(self.rank, self.name, self.ranks)
 
     def failure(self, status, call):
         if not self.handle:
@@ -329,7 +239,7 @@ class Communicator:
                 c.ERR_INVALID_STATE,
                 self.rank,
             )
-        error = _explained(c.error(status), f'{self.who()}: {call}')
+        error = explained(c.error(status), f'{self.who()}: {call}')
         if self.ranks and 0 <= error.peer < self.size and self.ranks[error.peer] != error.peer:
             error.args = (
                 f'{error} (rank {error.peer} of the group is global rank {self.ranks[error.peer]})',
@@ -339,7 +249,7 @@ class Communicator:
     def split(self, color, key, timeout, name, ranks):
         """Returns the communicator of the ranks that give the same `color`, or None if it is None.
         Collective over all ranks of this communicator."""
-        config, handle = _config(timeout, name), ctypes.c_void_p()
+        config, handle = config_of(timeout, name), ctypes.c_void_p()
         await_turn()
         with self.lock:
             status = c.lib.fsccl_comm_split(
@@ -362,15 +272,15 @@ class Communicator:
         group's. Only those ranks call it, from any thread."""
         members = (ctypes.c_int * len(ranks))(*ranks)
         tag = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], 'little')
-        config, handle = _config(timeout, name), ctypes.c_void_p()
+        config, handle = config_of(timeout, name), ctypes.c_void_p()
         status = c.lib.fsccl_comm_subset(
             self.handle, members, len(ranks), tag, ctypes.byref(config), ctypes.byref(handle)
         )
         rank = ranks.index(self.rank)
         if status < 0:
-            raise _explained(
+            raise explained(
                 c.error(status),
-                f'{_who(rank, name, ranks)}: all ranks make the same groups in the same order',
+                f'{who(rank, name, ranks)}: all ranks make the same groups in the same order',
             )
         return Communicator(handle.value, rank, len(ranks), timeout, name, ranks)
 
@@ -378,7 +288,7 @@ class Communicator:
         """Returns a communicator of the ranks that are alive, on which these ranks agree, and the
         numbers that these ranks have in this communicator. Collective over them. It ends the
         operations of this communicator."""
-        config, handle = _config(timeout, f'survivors of {self.name}'), ctypes.c_void_p()
+        config, handle = config_of(timeout, f'survivors of {self.name}'), ctypes.c_void_p()
         c.check(c.lib.fsccl_comm_abort(self.handle))
         status = c.lib.fsccl_comm_shrink(self.handle, ctypes.byref(config), ctypes.byref(handle))
         size, left = ctypes.c_int(), None

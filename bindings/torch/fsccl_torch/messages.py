@@ -17,12 +17,12 @@ import time
 import torch
 
 from . import _capi as c
-from .held import HeldWork
+from .message import ENVELOPE_WORDS, Inbox, Message, Receive, Unclaimed
 from .turns import run_later
 
-_ENVELOPE_WORDS, _ENVELOPE_TAG = 4, 0
+_ENVELOPE_TAG = 0
 _SENT, _RECEIVED = (
-    f'{call} (its envelope, {_ENVELOPE_WORDS} int64 with tag {_ENVELOPE_TAG})'
+    f'{call} (its envelope, {ENVELOPE_WORDS} int64 with tag {_ENVELOPE_TAG})'
     for call in ('send', 'recv')
 )
 # FSCCL has at most so many messages to one rank at a time. It has room for 64 operations, and a
@@ -31,85 +31,6 @@ _IN_FLIGHT = 16
 _SLICE_S = 0.5  # a wait returns to Python this often, so that Ctrl-C takes effect
 # The pause between two looks for messages of any rank is between these.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 1e-3
-
-
-class Message(HeldWork):
-    """A message. `work` is None as long as FSCCL does not have the message. `after` is a step that
-    follows the work, or None."""
-
-    in_order = False
-
-    def __init__(self, messages, call, result):
-        super().__init__()
-        self._messages, self._call, self._result = messages, call, result
-        self.work = self.after = self.error = self.source = self._future = None
-
-    def wait(self, timeout=None):
-        self._messages.await_work(self, self._call, timeout)
-        self.work.wait(timeout)
-        self._messages.finish(self)
-        return True
-
-    def test(self):
-        """Returns True when the message has been received or sent, or has failed. Does not wait."""
-        if self.error is not None:
-            return True
-        if self.work is None or not self.work.test():
-            return False
-        self._messages.finish(self)
-        return True
-
-    def is_success(self):
-        return self.test() and self.error is None and self.work.is_success()
-
-    def _source_rank(self):
-        return self.source
-
-    def results(self):
-        return self._result
-
-    def future(self):
-        if self._future is None:
-            over = torch.futures.Future()
-            self._future = over.then(self._outcome)
-            self._messages.complete_later(self.wait, over)
-        return self._future
-
-    def _outcome(self, _over):
-        self.wait()
-        return self._result
-
-
-class _Receive(Message):
-    """A receive that was posted. `place` is what fsccl_recv takes of the tensor: address, elements
-    and type. `keep` is the tensor at that address. `finish` is the step that copies it to the
-    caller's tensor, or None."""
-
-    def __init__(self, messages, source, tag, place, keep, result, finish):
-        super().__init__(messages, 'recv', result)
-        self.wanted, self.tag, self.place, self.keep, self.finish = source, tag, place, keep, finish
-
-    def wants(self, source, tag):
-        return tag == self.tag and self.wanted in (None, source)
-
-
-class _Inbox:
-    """Receives the messages of one rank. `envelope` is the work that receives the next envelope, or
-    None."""
-
-    def __init__(self, peer):
-        self.peer, self.words, self.envelope = (
-            peer,
-            torch.empty(_ENVELOPE_WORDS, dtype=torch.int64),
-            None,
-        )
-
-
-class _Unclaimed:
-    """Contents, in `memory`, that came before a receive asked for them. `work` receives them."""
-
-    def __init__(self, source, tag, kind, memory, work):
-        self.source, self.tag, self.kind, self.memory, self.work = source, tag, kind, memory, work
 
 
 class Messages:
@@ -163,7 +84,7 @@ class Messages:
         work = self._issue(
             _SENT,
             c.lib.fsccl_send,
-            (envelope.data_ptr(), _ENVELOPE_WORDS, c.INT64),
+            (envelope.data_ptr(), ENVELOPE_WORDS, c.INT64),
             peer,
             _ENVELOPE_TAG,
             envelope,
@@ -187,7 +108,7 @@ class Messages:
     def _send_to_self(self, tag, place, keep, result):
         memory = keep.detach().clone()
         with self._changed:
-            found = _Unclaimed(
+            found = Unclaimed(
                 self._comm.rank, tag, place[1:], memory, self._comm.done('recv', None)
             )
             message = self._take_posted(self._comm.rank, tag)
@@ -232,7 +153,7 @@ class Messages:
 
     def receive(self, source, tag, place, keep, result, finish):
         """Posts a receive. `source` is None for a message of any rank."""
-        message = _Receive(self, source, tag, place, keep, result, finish)
+        message = Receive(self, source, tag, place, keep, result, finish)
         with self._changed:
             found = next(
                 (one for one in self._unclaimed if message.wants(one.source, one.tag)), None
@@ -250,7 +171,7 @@ class Messages:
 
     def _receive_from(self, peer):
         """Receives what arrives from a rank, as long as a receive wants a message of it."""
-        inbox = self._inboxes.setdefault(peer, _Inbox(peer))
+        inbox = self._inboxes.setdefault(peer, Inbox(peer))
         try:
             while (
                 inbox.envelope is not None
@@ -261,7 +182,7 @@ class Messages:
                     inbox.envelope = self._issue(
                         _RECEIVED,
                         c.lib.fsccl_recv,
-                        (inbox.words.data_ptr(), _ENVELOPE_WORDS, c.INT64),
+                        (inbox.words.data_ptr(), ENVELOPE_WORDS, c.INT64),
                         peer,
                         _ENVELOPE_TAG,
                         inbox.words,
@@ -297,7 +218,7 @@ class Messages:
             work = self._contents(
                 source, tag, (memory.data_ptr(), count, code) if count else None, memory
             )
-            self._unclaimed.append(_Unclaimed(source, tag, (count, code), memory, work))
+            self._unclaimed.append(Unclaimed(source, tag, (count, code), memory, work))
 
     def _contents(self, source, tag, place, keep, finish=None):
         """Returns the work that receives the contents. `place` is None if there are none."""
