@@ -43,7 +43,7 @@ class Communicator:
         self.timeout_ms = int(timeout.total_seconds() * 1000)
         self.limit_ms = 0  # if not 0, a shorter limit than the communicator's own
         self.lock, self.finish_lock = threading.Lock(), threading.RLock()
-        self.pending = {}  # the works in flight, oldest first: they keep their tensors alive
+        self.pending = {}  # the works in flight, by handle: they keep their tensors alive
         self.coalesced = None  # list of works between start_coalescing and end_coalescing
         # close() was called. It succeeds when the last tensor in the pool has died.
         self.closing = False
@@ -168,14 +168,18 @@ class Communicator:
             raise self.failure(status, call)
 
     def _in_flight(self, work):
-        pending = self.pending
-        if pending:  # a complete work that nobody waits for is released here
+        # Complete works that nobody waits for are released here. Some works may stay in flight for
+        # long, such as a receive on a channel for control messages. Therefore a work that was
+        # looked at goes to the end, and two are looked at for each new one.
+        for _ in range(2):
             with self.finish_lock:
-                oldest = next(iter(pending.values()), None)
-            if oldest is not None:
-                oldest.test()
+                handle = next(iter(self.pending), None)
+                if handle is None:
+                    break
+                seen = self.pending[handle] = self.pending.pop(handle)
+            seen.test()
         with self.finish_lock:
-            pending[work._handle] = work
+            self.pending[work._handle] = work
         return work
 
     def pool_of(self, device):
