@@ -2,6 +2,8 @@
 """Tests that messages match by their ranks and tags, in whatever order they are received, and what
 a Work offers besides wait()."""
 
+import datetime
+import threading
 import time
 
 import pytest
@@ -196,8 +198,55 @@ def from_any_rank_while_sending():
     dist.barrier()
 
 
+class Noted:
+    """A lock that says when it has been taken."""
+
+    def __init__(self, lock):
+        self.lock, self.taken = lock, threading.Event()
+
+    def __enter__(self):
+        self.lock.acquire()
+        self.taken.set()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def from_any_rank_beside_collectives():
+    """More collectives are in flight than FSCCL takes at a time, so the thread that submits the
+    next one waits in FSCCL. A message that the other ranks send before their collectives arrives
+    all the same. The thread that looks for it begins when the other one waits."""
+    backend, rank = dist.group.WORLD._get_backend(torch.device('cpu')), dist.get_rank()
+    store = dist.distributed_c10d._get_default_store()
+    tensors, received = [torch.ones(8) for _ in range(94)], torch.zeros(1_000_000)
+    if rank == 0:
+        messages = backend._messages
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors[:64]]
+        noted, looks = Noted(backend._comm.lock), messages._look_at_all
+        messages._look_at_all = lambda: noted.taken.wait() and looks()
+        works.append(dist.irecv(received))
+        backend._comm.lock = noted
+        store.set('rank 0 receives', '')
+        works += [dist.all_reduce(tensor, async_op=True) for tensor in tensors[64:]]
+        backend._comm.lock = noted.lock
+        del messages._look_at_all
+        for work in works:
+            work.wait()
+        assert received.eq(1).all()
+    else:
+        store.wait(['rank 0 receives'], datetime.timedelta(seconds=60))
+        if rank == 1:
+            dist.send(torch.ones(1_000_000), 0)
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    assert all(tensor.eq(dist.get_world_size()).all() for tensor in tensors)
+    dist.barrier()
+
+
 @pytest.mark.parametrize(
-    'case', [from_any_rank, from_any_rank_while_sending], ids=lambda case: case.__name__
+    'case',
+    [from_any_rank_beside_collectives, from_any_rank, from_any_rank_while_sending],
+    ids=lambda case: case.__name__,
 )
 def test_any_source(three, case):
     three.run(case)

@@ -164,6 +164,9 @@ class Messages:
                 return message
             self._posted.append(message)
             if source is None:
+                # This makes the directions in this thread: another one might wait for the lock of
+                # the communicator that this thread holds in a later collective.
+                self._look()
                 self._watch_all()
             elif source != self._comm.rank:
                 self._receive_from(source)
@@ -268,11 +271,16 @@ class Messages:
         with self._lock_for(c.lib.fsccl_recv, peer):
             return c.lib.fsccl_probe(peer, self._comm.handle) == c.OK
 
+    def _look(self):
+        for peer in range(self._comm.size):
+            if peer != self._comm.rank:
+                self._receive_from(peer)
+
     def _wants_any(self):
         return any(one.wanted is None for one in self._posted)
 
     def _watch_all(self):
-        if not self._watching:
+        if self._wants_any() and not self._watching:
             self._watching = self._comm.watched = True
             run_later(self._look_at_all, torch.futures.Future())
 
@@ -283,9 +291,7 @@ class Messages:
         while True:
             with self._changed:
                 before = len(self._posted)
-                for peer in range(self._comm.size):
-                    if peer != self._comm.rank:
-                        self._receive_from(peer)
+                self._look()
                 if self._comm.state() < 0:
                     self._fail(self._comm.failure(self._comm.state(), 'recv'), None)
                 if not self._wants_any():
