@@ -2,6 +2,9 @@
 """Tests that collectives which are issued in callbacks of futures (Future.then) come in the same
 order on all ranks, whenever the callbacks run."""
 
+import datetime
+import gc
+import threading
 import time
 
 import pytest
@@ -121,6 +124,86 @@ def over_two_groups():
     dist.destroy_process_group(other)
 
 
+def groups_in_another_order():
+    """A rank uses its groups in an order that the other rank does not have, and asks for a
+    future."""
+    first, second = dist.new_group(), dist.new_group()
+    a, b = torch.ones(2), torch.ones(2)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(a, group=first, async_op=True)
+        future = work.get_future()
+        dist.all_reduce(b, group=second)
+        work.wait()
+        assert future.wait()[0].tolist() == [2, 2]
+    else:
+        dist.all_reduce(b, group=second)
+        dist.all_reduce(a, group=first)
+    assert a.tolist() == b.tolist() == [2, 2]
+    for group in (first, second):
+        dist.destroy_process_group(group)
+
+
+def thread_that_only_asks():
+    """A thread that asks for futures and issues no collective keeps nothing of those that are
+    over. The works are in flight when it asks."""
+    from fsccl_torch import turns
+
+    def left():
+        return sum(type(one) is turns._Turn for one in gc.get_objects())
+
+    store, found = dist.distributed_c10d._get_default_store(), []
+
+    def asks(works):
+        futures = [work.get_future() for work in works]
+        store.set('futures asked for', '')
+        for future in futures:
+            future.wait()
+        with turns._changed:
+            found.append(turns._changed.wait_for(lambda: left() == 0, 10))
+
+    if dist.get_rank() == 1:
+        store.wait(['futures asked for'], datetime.timedelta(seconds=60))
+    works = [dist.all_reduce(torch.ones(2), async_op=True) for _ in range(40)]
+    if dist.get_rank() == 0:
+        thread = threading.Thread(target=asks, args=(works,))
+        thread.start()
+        thread.join()
+        assert found == [True], left()
+    dist.barrier()
+
+
+def callback_that_needs_what_the_program_has(aborts):
+    """The callback waits for a lock that the program holds while it waits for the callback."""
+    limit = datetime.timedelta(seconds=60 if aborts else 1)
+    group, lock = dist.new_group(timeout=limit), threading.Lock()
+    store, key = dist.distributed_c10d._get_default_store(), f'the callback is there {aborts}'
+
+    def takes_the_lock(_):
+        if aborts:
+            group._get_backend(torch.device('cpu')).abort()
+        with lock:
+            pass
+
+    def reduces():
+        dist.all_reduce(torch.ones(1), group=group)
+
+    if dist.get_rank() == 1:
+        store.wait([key], datetime.timedelta(seconds=60))
+        reduces()
+        store.wait([key + ': error'], datetime.timedelta(seconds=60))
+        assert 'aborted by rank 0' in ranks_.fails(reduces, dist.DistBackendError)[0]
+    else:
+        with lock:
+            future = dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future()
+            after = future.then(takes_the_lock)
+            store.set(key, '')
+            text, _ = ranks_.fails(reduces, dist.DistBackendError)
+            store.set(key + ': error', '')
+        words = ('aborted',) if aborts else ('all_reduce: not issued', 'takes_the_lock() at')
+        assert all(word in text for word in words), text
+        after.wait()
+
+
 @pytest.mark.parametrize(
     'case',
     [
@@ -129,8 +212,15 @@ def over_two_groups():
         function_fails,
         power_sgd,
         over_two_groups,
+        groups_in_another_order,
+        thread_that_only_asks,
     ],
     ids=lambda case: case.__name__,
 )
 def test_order(two, case):
     two.run(case, limit=120)
+
+
+@pytest.mark.parametrize('aborts', [False, True], ids=['late', 'aborted'])
+def test_a_callback_that_needs_what_the_program_has(two, aborts):
+    two.run(callback_that_needs_what_the_program_has, aborts, limit=30)

@@ -78,7 +78,7 @@ class Communicator:
         during the call instead of the communicator's lock. An operation on tensors of a GPU goes to
         a stream, and nothing waits for it here."""
         if in_order:
-            await_turn()
+            await_turn(self, call)
         device = streams.device_of(keep)
         if device is not None and streams.on_gpu(device):
             return self._put(
@@ -254,7 +254,7 @@ class Communicator:
         """Returns the communicator of the ranks that give the same `color`, or None if it is None.
         Collective over all ranks of this communicator."""
         config, handle = config_of(timeout, name), ctypes.c_void_p()
-        await_turn()
+        await_turn(self, 'split')
         with self.lock:
             status = c.lib.fsccl_comm_split(
                 self.handle,

@@ -92,7 +92,7 @@ class Pool:
             self._comm(),
             (ctypes.c_uint8 * len(self.units))(*[unit.users.are_gone() for unit in self.units]),
         )
-        await_turn()
+        await_turn(comm, 'fsdp2: which models are gone')
         with comm.lock:
             status = c.lib.fsccl_all_reduce(
                 gone, gone, len(gone), c.UINT8, c.Op(c.OP_MIN, 0, 1.0), comm.handle, None, None

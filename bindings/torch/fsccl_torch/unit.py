@@ -152,7 +152,7 @@ class _Unit:
             **config,
         )
         handle = ctypes.c_void_p()
-        await_turn()
+        await_turn(comm, f"fsdp2: the creation of unit '{name}'")
         with comm.lock:
             settings.pool = pool.open('fsdp2: the first gather')
             self._check(
@@ -248,7 +248,7 @@ class Parameters(_Unit):
         c.lib.fsccl_unit_mark_changed(self.handle)
 
     def unshard(self):
-        await_turn()
+        await_turn(self._comm, f"fsdp2: the gather of unit '{self._name}'")
         with self._comm.lock:
             self._check(
                 c.lib.fsccl_unit_unshard(self.handle, 0, self._handle.stream, self._work_reference),
@@ -312,7 +312,7 @@ class Gradients(_Unit):
         config = c.ReduceConfig(
             scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places
         )
-        await_turn()
+        await_turn(self._comm, f"fsdp2: the reduction of unit '{self._name}'")
         with self._comm.lock:
             self._check(
                 c.lib.fsccl_unit_reduce_grads(

@@ -79,7 +79,7 @@ class Work(HeldWork):
         with self._comm.finish_lock:
             if self._handle:
                 self._comm.watched = True
-                watch(self._handle, future, self.in_order)
+                watch(self._handle, future, self._comm if self.in_order else None, self._call)
             else:
                 run_later(None, future)
 
