@@ -356,6 +356,48 @@ def overlapping_lists():
     assert apart.tolist() == [[peer + 1.0] * 4 for peer in range(size)]
 
 
+def overlapping():
+    """The input is a part of the output, or the output of the input, also where this is not the
+    in-place form of the collective on this rank. The results are those over gloo."""
+    rank, size = here()
+    n = 5
+    mine = torch.arange(n * size) + 100.0 * rank
+    theirs = [torch.arange(n * size) + 100.0 * peer for peer in range(size)]
+    total, part = sum(theirs), slice(rank * n, (rank + 1) * n)
+    for offset in range(n * (size - 1) + 1):
+        reduced, gathered, scattered = mine.clone(), mine.clone(), mine.clone()
+        place = slice(offset, offset + n)
+        dist.reduce_scatter_single(reduced[place], reduced)
+        same(reduced[place], total[part])
+        dist.all_gather_single(gathered, gathered[place])
+        same(gathered, torch.cat([one[place] for one in theirs]))
+        dist.scatter(scattered[place], list(scattered.split(n)) if rank == 1 else None, src=1)
+        same(scattered[place], theirs[1][part])
+    for own in range(size):
+        rows = [mine.clone().view(size, n) for _ in range(5)]
+        dist.all_gather(list(rows[0].unbind()), rows[0][own])
+        same(rows[0], torch.stack([one.view(size, n)[own] for one in theirs]))
+        dist.gather(rows[1][own], list(rows[1].unbind()) if rank == 1 else None, dst=1)
+        same(rows[1], rows[0] if rank == 1 else mine.view(size, n))
+        dist.reduce_scatter(rows[2][own], list(rows[2].unbind()))
+        same(rows[2][own], total[part])
+        with dist._coalescing_manager(async_ops=True) as manager:
+            dist.reduce_scatter_single(rows[3][own], rows[3].view(-1))
+            dist.reduce_scatter_single(torch.empty(n), mine)
+        manager.wait()
+        same(rows[3][own], total[part])
+        with dist._coalescing_manager(async_ops=True) as manager:
+            dist.all_gather_single(rows[4].view(-1), rows[4][own])
+            dist.all_gather_single(torch.empty(n * size), torch.empty(n))
+        manager.wait()
+        same(rows[4], rows[0])
+    swapped, listed = mine.clone(), mine.clone().view(size, n)
+    dist.all_to_all_single(swapped, swapped)
+    same(swapped, torch.cat([one[part] for one in theirs]))
+    dist.all_to_all(list(listed.unbind()), list(listed.unbind()))
+    same(listed.view(-1), swapped)
+
+
 def negated():
     """The view is negative only in name (torch refuses conjugate views itself)."""
     rank, size = here()
@@ -404,7 +446,7 @@ def objects():
 
 @pytest.mark.parametrize(
     'case',
-    [uneven, coalesced_bits, functional, overlapping_lists, negated, sparse, objects],
+    [uneven, coalesced_bits, functional, overlapping_lists, overlapping, negated, sparse, objects],
     ids=lambda case: case.__name__,
 )
 def test_forms(group, case):

@@ -25,6 +25,7 @@ class Moving(Operands):
                 f'{elements * self._size}',
             )
         count(call, target)
+        source = self._apart(source, target, self._rank * elements)
         return self._comm.submit(
             call,
             _lib.fsccl_all_gather,
@@ -47,6 +48,7 @@ class Moving(Operands):
                     f"an output has {target.numel()} elements, not {self._size} times its input's "
                     f'{source.numel()}',
                 )
+            source = self._apart(source, target, self._rank * source.numel())
             entries.append(
                 (
                     source.data_ptr(),
@@ -74,6 +76,7 @@ class Moving(Operands):
             )
         counts = [output.numel() * per for output in outputs]
         target, finish = self._pieces(call, outputs)
+        source = self._apart(source, target, self._before(outputs))
         count(call, target)
         return self._comm.submit(
             call,
@@ -95,6 +98,7 @@ class Moving(Operands):
             )
             code, per = self._moved(call, input.dtype, *(output.dtype for output in outputs))
             target, back = self._pieces(call, outputs)
+            source = self._apart(source, target, self._before(outputs))
             entries.append(
                 (
                     source.data_ptr(),
@@ -117,6 +121,7 @@ class Moving(Operands):
             result = self._parts(call, self._one(call, outputs))
             self._same(call, source, result)
             target, finish = self._pieces(call, result)
+            source = self._apart(source, target, self._before(result))
         code, per = self._moved(call, source.dtype, *(output.dtype for output in result))
         count(call, source if target is None else target)
         return self._comm.submit(
@@ -144,7 +149,7 @@ class Moving(Operands):
             parts = self._parts(call, self._one(call, inputs))
             self._same(call, target, parts)
             self._moved(call, output.dtype, *(part.dtype for part in parts))
-            source = self._packed(call, parts)
+            source = self._apart(self._packed(call, parts), target, -self._before(parts))
         count(call, target)
         return self._comm.submit(
             call,
@@ -192,6 +197,7 @@ class Moving(Operands):
         call = 'all_to_all_single'
         source, target = self._source(call, input), self._target(call, output)
         code, per = self._moved(call, input.dtype, output.dtype)
+        source = self._apart(source, target)
         count(call, target)
         if output_splits or input_splits:
             sent, received = (
@@ -246,7 +252,8 @@ class Moving(Operands):
         code, per = self._moved(
             call, inputs[0].dtype, *(tensor.dtype for tensor in (*inputs, *outputs))
         )
-        source, (target, finish) = self._packed(call, inputs), self._pieces(call, outputs)
+        target, finish = self._pieces(call, outputs)
+        source = self._apart(self._packed(call, inputs), target)
         count(call, target)
         return self._exchange(
             call,

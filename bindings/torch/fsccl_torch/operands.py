@@ -108,8 +108,24 @@ class Operands:
             )
 
     @staticmethod
+    def _apart(source, target, place=None):
+        """Returns `source`, or a copy of it if it overlaps `target` elsewhere than in the in-place
+        form, in which it begins `place` elements behind the begin of `target`. Negative elements
+        mean that `target` is in `source`. FSCCL accepts no other overlap."""
+        begin, at = target.data_ptr(), source.data_ptr()
+        if at >= begin + target.nbytes or begin >= at + source.nbytes:
+            return source
+        if place is not None and at == begin + place * target.element_size():
+            return source
+        return source.clone()
+
+    @staticmethod
     def _back(target, tensor):
         return None if target is tensor else functools.partial(tensor.copy_, target)
+
+    def _before(self, parts):
+        """Returns the number of elements of the parts of the ranks before this one."""
+        return sum(part.numel() for part in parts[: self._rank])
 
     def _moved(self, call, dtype, *others):
         for other in others:

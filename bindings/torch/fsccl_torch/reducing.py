@@ -129,6 +129,7 @@ class Reducing(Operands):
         count(call, source)
         if how.combine:
             return self._reduce_parts(call, source, output, [elements] * self._size, how, opts)
+        source = self._apart(source, target, -self._rank * elements)
         return self._comm.submit(
             call,
             _lib.fsccl_reduce_scatter,
@@ -155,6 +156,7 @@ class Reducing(Operands):
                     f"an input has {source.numel()} elements, not {self._size} times its output's "
                     f'{target.numel()}',
                 )
+            source = self._apart(source, target, -self._rank * target.numel())
             entries.append(
                 (
                     source.data_ptr(),
@@ -187,6 +189,7 @@ class Reducing(Operands):
         count(call, source)
         if how.combine:
             return self._reduce_parts(call, source, output, counts, how, opts)
+        source = self._apart(source, target, -self._before(parts))
         return self._comm.submit(
             call,
             _lib.fsccl_reduce_scatter_v,
