@@ -46,6 +46,28 @@ def waits_once():
         assert output.tolist() == [7.0] * 4
 
 
+def waits_outside_of_inference_mode():
+    """Outputs that FSCCL cannot use in place are inference tensors, and are waited for outside of
+    inference mode."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    with torch.inference_mode():
+        output, listed, received = (torch.zeros(3, 2)[:, 0] for _ in range(3))
+        works = [
+            dist.reduce_scatter_single(output, torch.ones(3 * size), async_op=True),
+            dist.all_gather([listed, torch.zeros(3)], torch.full((3,), rank + 1.0), async_op=True),
+            dist.irecv(received, 1 - rank),
+            dist.isend(torch.full((3,), 5.0), 1 - rank),
+        ]
+    for work in works:
+        work.wait()
+    assert output.eq(size).all() and listed.eq(1).all() and received.eq(5).all()
+    # Elsewhere the version of an output still says that it has changed.
+    output = torch.zeros(3, 2)[:, 0]
+    version = output._version
+    dist.reduce_scatter_single(output, torch.ones(3 * size))
+    assert output._version > version and not output.is_inference()
+
+
 def futures():
     rank, size = dist.get_rank(), dist.get_world_size()
     tensor = torch.full((3,), rank + 1.0)
@@ -186,6 +208,7 @@ def registered_again():
     'case',
     [
         waits_once,
+        waits_outside_of_inference_mode,
         futures,
         forgotten,
         threads,

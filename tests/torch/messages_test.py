@@ -91,6 +91,22 @@ def kinds_of_tensors():
     dist.barrier()
 
 
+def into_a_parameter():
+    """A part of a parameter receives a message that came before the receive, and one that came
+    after it."""
+    rank, parameter = dist.get_rank(), torch.nn.Parameter(torch.zeros(5, 2))
+    dist.isend(torch.full((5,), 1.0), 1 - rank, tag=1)
+    dist.isend(torch.full((5,), 2.0), 1 - rank, tag=2)
+    received = torch.zeros(5)
+    dist.recv(received, 1 - rank, tag=2)  # so the message with tag 1 is there
+    dist.recv(parameter[:, 0], 1 - rank, tag=1)
+    work = dist.irecv(parameter[:, 1], 1 - rank, tag=3)
+    dist.send(received, 1 - rank, tag=3)
+    work.wait()
+    assert parameter.tolist() == [[1, 2]] * 5
+    dist.barrier()
+
+
 def to_oneself():
     rank = dist.get_rank()
     received = torch.zeros(3, 2)[:, 0]
@@ -154,6 +170,7 @@ def completes():
         equal_tags_keep_their_order,
         both_send_first,
         kinds_of_tensors,
+        into_a_parameter,
         to_oneself,
         many_at_once,
         futures_of_messages,

@@ -16,14 +16,12 @@ import threading
 import time
 import weakref
 
-import torch
-
 from . import _capi as c
 from . import streams
 from .meeting import config_of, explained, meet, who
 from .memory import Pool
 from .turns import await_turn, futures_over
-from .work import StreamWork, Together, Work
+from .work import StreamWork, Together, Work, run_last
 
 _LAST_FUTURES_S = 10  # a process that ends waits so long for functions hung on futures
 _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C takes effect
@@ -115,8 +113,7 @@ class Communicator:
             raise self.failure(status, call)
         if status == c.OK:
             if finish:
-                with torch.no_grad():
-                    finish()
+                run_last(finish)
             if blocking:
                 return self._over
             work = self.done(call, result)
@@ -142,8 +139,8 @@ class Communicator:
             if status < 0:
                 raise self.failure(status, call)
             if finish:
-                with torch.no_grad(), streams.cuda.on(side.stream):
-                    finish()
+                with streams.cuda.on(side.stream):
+                    run_last(finish)
             event = side.end((keep, finish))
         work = StreamWork(self, call, side, caller, event, result)
         if in_order and self.coalesced is not None:

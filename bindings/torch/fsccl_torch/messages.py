@@ -19,6 +19,7 @@ import torch
 from . import _capi as c
 from .message import ENVELOPE_WORDS, Inbox, Message, Receive, Unclaimed
 from .turns import run_later
+from .work import run_last
 
 _ENVELOPE_TAG = 0
 _SENT, _RECEIVED = (
@@ -256,7 +257,7 @@ class Messages:
         def bring():
             ctypes.memmove(message.place[0], found.memory.data_ptr(), found.memory.nbytes)
             if message.finish:
-                message.finish()
+                run_last(message.finish)
 
         message.after = bring
         return found.work

@@ -15,6 +15,13 @@ from .held import HeldWork
 from .turns import run_later, watch
 
 
+def run_last(finish):
+    """Runs the last step of an operation. Inference mode writes also to inference tensors, and to
+    views of tensors that require gradients."""
+    with torch.inference_mode():
+        finish()
+
+
 class Work(HeldWork):
     """One operation. `handle` is 0 if it is over already. `in_order` says that it is a collective,
     which all ranks issue in one order."""
@@ -54,8 +61,7 @@ class Work(HeldWork):
         with self._comm.finish_lock:
             if self._handle:
                 if self._finish:
-                    with torch.no_grad():
-                        self._finish()
+                    run_last(self._finish)
                 c.lib.fsccl_work_release(self._handle)
                 self._comm.pending.pop(self._handle, None)
                 self._handle, self._keep, self._finish = 0, None, None
