@@ -5,6 +5,7 @@ a Work offers besides wait()."""
 import datetime
 import threading
 import time
+import weakref
 
 import pytest
 import ranks as ranks_
@@ -59,6 +60,24 @@ def equal_tags_keep_their_order():
                 received = torch.zeros(2)
                 dist.recv(received, 0, tag=tag)
                 assert received.eq(number).all()
+    dist.barrier()
+
+
+def sent_tensors_die():
+    """A tensor that was sent dies with the program's references to it and to its work."""
+    rank, dead = dist.get_rank(), []
+    for number in range(5):
+        if rank == 0:
+            tensor = torch.full((3,), float(number))
+            weakref.finalize(tensor, dead.append, number)
+            dist.send(tensor, 1, tag=number)
+            work = dist.isend(tensor, 1, tag=number)
+            work.wait()
+            del tensor, work
+        else:
+            dist.recv(torch.zeros(3), 0, tag=number)
+            dist.recv(torch.zeros(3), 0, tag=number)
+    assert dead == ([0, 1, 2, 3, 4] if rank == 0 else [])
     dist.barrier()
 
 
@@ -168,6 +187,7 @@ def completes():
     [
         tags_in_another_order,
         equal_tags_keep_their_order,
+        sent_tensors_die,
         both_send_first,
         kinds_of_tensors,
         into_a_parameter,

@@ -13,6 +13,7 @@ import collections
 import ctypes
 import threading
 import time
+import weakref
 
 import torch
 
@@ -66,19 +67,25 @@ class Messages:
         )
         with self._changed:
             queue = self._queues.setdefault(peer, collections.deque())
-            if not queue and self._has_room(peer):
+            full = self._full_of(peer)
+            if not queue and full is None:
                 return self._submit(*arguments)
             message = Message(self, 'send', result)
             queue.append((message, arguments))
             if len(queue) == 1:
-                self._when_over(self._in_flight[peer][0], self._send_queued, peer)
+                self._when_over(full, self._send_queued, peer)
             return message
 
-    def _has_room(self, peer):
+    def _full_of(self, peer):
+        """Returns the oldest message to a rank if no other fits beside those in flight, or None.
+        The references are weak, so that a program may drop a work and its tensor."""
         in_flight = self._in_flight[peer]
-        while in_flight and in_flight[0].test():
+        while in_flight:
+            oldest = in_flight[0]()
+            if oldest is not None and not oldest.test():
+                return oldest if len(in_flight) >= _IN_FLIGHT else None
             in_flight.popleft()
-        return len(in_flight) < _IN_FLIGHT
+        return None
 
     def _submit(self, peer, tag, envelope, place, keep, result):
         """Gives a message to FSCCL, and returns the work of its contents."""
@@ -95,16 +102,18 @@ class Messages:
             work = self._issue(
                 'send', c.lib.fsccl_send, place, peer, tag, (keep, envelope), result, work.test
             )
-        self._in_flight[peer].append(work)
+        self._in_flight[peer].append(weakref.ref(work))
         return work
 
     def _send_queued(self, peer):
         queue = self._queues[peer]
-        while queue and self._has_room(peer):
+        while queue:
+            full = self._full_of(peer)
+            if full is not None:
+                self._when_over(full, self._send_queued, peer)
+                return
             message, arguments = queue.popleft()
             self._start(message, self._submit, *arguments)
-        if queue:
-            self._when_over(self._in_flight[peer][0], self._send_queued, peer)
 
     def _send_to_self(self, tag, place, keep, result):
         memory = keep.detach().clone()
