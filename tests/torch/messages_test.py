@@ -289,6 +289,24 @@ def test_any_source(three, case):
     three.run(case)
 
 
+def receives_that_nothing_reaches():
+    """Each rank waits for a message of the next one, as on a channel for control messages, and
+    destroys the group. A rank that waits longer gets an error."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(timeout=datetime.timedelta(seconds=600))
+    work = dist.irecv(torch.zeros(1), (rank + 1) % size, group=group, tag=7)
+    dist.all_reduce(torch.ones(3), group=group, async_op=True)
+    if rank == 1:
+        text, _ = ranks_.fails(work.wait, dist.DistBackendError)
+        assert 'rank 2 of the group destroyed the group' in text, text
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def test_a_group_ends_before_its_messages(three):
+    three.run(receives_that_nothing_reaches, limit=30)
+
+
 def other_size(first_tag):
     """If the sizes of a send and a receive differ, both ranks get the error, whichever came
     first."""

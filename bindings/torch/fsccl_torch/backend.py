@@ -202,6 +202,7 @@ class FscclBackend(Moving, Reducing, Base):
         self._comm.abort()
 
     def shutdown(self):
+        self._messages.close()
         self._comm.close()
         _open.pop(self, None)
 

@@ -315,17 +315,23 @@ class Communicator:
         if self.handle:
             c.lib.fsccl_comm_abort(self.handle)
 
+    def finish(self, but=()):
+        """Waits for the operations that nobody waited for, except those in `but`."""
+        for work in list(self.pending.values()):
+            try:
+                if work not in but:
+                    work.wait()
+            except c.FscclError:
+                return  # the communicator has failed, so nothing is left to wait for
+
     def close(self, wait=True):
         """Ends the communicator, or marks it to end when the last tensor in its pool dies. With
         `wait` it first waits for operations that nobody waited for."""
         if not self.handle:
             return
         self.closing = True
-        for work in list(self.pending.values()) if wait else ():
-            try:
-                work.wait()
-            except c.FscclError:
-                break  # the communicator has failed, so nothing is left to wait for
+        if wait:
+            self.finish()
         for side in self._sides.values() if wait else ():
             side.finish()
         for dependent in self.dependents:

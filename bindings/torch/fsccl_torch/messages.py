@@ -30,6 +30,8 @@ _SENT, _RECEIVED = (
 # FSCCL has at most so many messages to one rank at a time. It has room for 64 operations, and a
 # thread that submits one more would have to wait.
 _IN_FLIGHT = 16
+_FAREWELL = -1  # in the place of the size of an envelope: its sender destroys the group
+_FAREWELL_S = 5  # a rank that destroys its group waits so long for the farewells of others
 _SLICE_S = 0.5  # a wait returns to Python this often, so that Ctrl-C takes effect
 # The pause between two looks for messages of any rank is between these.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 1e-3
@@ -50,6 +52,7 @@ class Messages:
         )
         self._watching = False  # a thread looks for messages of any rank
         self._directions = set()
+        self._parting = False  # a rank said farewell, and may wait for that of this rank
 
     # ----------------------------------------------------------------------------------------------
     # sending ----
@@ -89,7 +92,16 @@ class Messages:
 
     def _submit(self, peer, tag, envelope, place, keep, result):
         """Gives a message to FSCCL, and returns the work of its contents."""
-        work = self._issue(
+        work = self._send_envelope(peer, envelope, result)
+        if place[1]:
+            work = self._issue(
+                'send', c.lib.fsccl_send, place, peer, tag, (keep, envelope), result, work.test
+            )
+        self._in_flight[peer].append(weakref.ref(work))
+        return work
+
+    def _send_envelope(self, peer, envelope, result):
+        return self._issue(
             _SENT,
             c.lib.fsccl_send,
             (envelope.data_ptr(), ENVELOPE_WORDS, c.INT64),
@@ -98,12 +110,6 @@ class Messages:
             envelope,
             result,
         )
-        if place[1]:
-            work = self._issue(
-                'send', c.lib.fsccl_send, place, peer, tag, (keep, envelope), result, work.test
-            )
-        self._in_flight[peer].append(weakref.ref(work))
-        return work
 
     def _send_queued(self, peer):
         queue = self._queues[peer]
@@ -213,6 +219,19 @@ class Messages:
             self._fail(error, peer)
 
     def _receive_contents(self, source, tag, count, code, size):
+        if size == _FAREWELL:
+            self._parting = True
+            for one in [one for one in self._posted if one.wanted == source]:
+                self._posted.remove(one)
+                one.error = c.FscclError(
+                    f'{self._comm.who()}: recv: rank {source} of the group destroyed the group and '
+                    f'sends no message with tag {one.tag}: send before destroy_process_group()',
+                    c.ERR_PEER_DEAD,
+                    self._comm.rank,
+                    source,
+                )
+            self._changed.notify_all()
+            return
         message = self._take_posted(source, tag)
         # If the receive wants other contents, FSCCL reports the mismatch to both ranks.
         if message is not None:
@@ -313,6 +332,35 @@ class Messages:
                     else min(2 * pause, _LONGEST_PAUSE_S)
                 )
             time.sleep(pause)
+
+    # ----------------------------------------------------------------------------------------------
+    # the end ----
+
+    def close(self):
+        """Ends receives that no message has reached, so that the group can be destroyed. Each rank
+        that has some says farewell to all ranks, and receives their farewells: otherwise ranks
+        would wait for each other. If others do not destroy the group soon, or had no reason to say
+        farewell, the group is aborted."""
+        comm = self._comm
+        if not comm.handle or comm.state() < 0 or not (self._parting or self._unreached()):
+            return
+        comm.finish(self._unreached())
+        farewell = torch.tensor([0, 0, 0, _FAREWELL])
+        with self._changed:
+            works = self._unreached()
+            for peer in range(comm.size):
+                if peer != comm.rank:
+                    works.append(self._send_envelope(peer, farewell, []))
+        until = time.monotonic() + _FAREWELL_S
+        for work in works:
+            work.wait_briefly(max(0, until - time.monotonic()))
+        if not all([work.test() for work in works]):
+            comm.abort()
+
+    def _unreached(self):
+        with self._changed:
+            envelopes = [inbox.envelope for inbox in self._inboxes.values()]
+        return [one for one in envelopes if one is not None and not one.test()]
 
     # ----------------------------------------------------------------------------------------------
     # waiting ----
