@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from fsccl_torch.base import BACKEND
 from torch import nn
+from torch._C import _distributed_c10d as c10d
 
 fails = ranks_.fails
 ERROR = dist.DistBackendError
@@ -287,6 +288,30 @@ def test_abort(two):
     run(two, aborted)
 
 
+def sparse_calls(backend):
+    """Calls with a tensor of a layout that FSCCL does not carry."""
+    sparse, plain = torch.eye(2).to_sparse_csr(), torch.ones(2, 2)
+    return [
+        lambda: backend.allreduce([sparse], c10d.AllreduceOptions()),
+        lambda: backend.broadcast([sparse], c10d.BroadcastOptions()),
+        lambda: backend.allgather([[plain, plain]], [sparse], c10d.AllgatherOptions()),
+        lambda: backend.allgather([[sparse, sparse]], [plain], c10d.AllgatherOptions()),
+        lambda: backend.alltoall([plain, plain], [sparse, sparse], c10d.AllToAllOptions()),
+        lambda: backend.scatter([sparse], [[plain, plain]], c10d.ScatterOptions()),
+    ]
+
+
+def packed_calls():
+    """Reductions of pairs of 4-bit numbers, which torch cannot convert."""
+    if not hasattr(torch, 'float4_e2m1fn_x2'):  # before 2.8
+        return []
+    packed = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    return [
+        lambda: dist.all_reduce(packed),
+        lambda: dist.reduce_scatter_single(packed[:2].clone(), packed),
+    ]
+
+
 def refused():
     """A refused call does nothing, and the group works as before."""
     tensor, who = torch.ones(4), f'rank {dist.get_rank()} of group'
@@ -323,6 +348,9 @@ def refused():
             TypeError,
             ('PREMUL_SUM',),
         ),
+        (lambda: dist.all_reduce(tensor > 0, dist.ReduceOp.AVG), TypeError, ('AVG', 'bool')),
+        *((action, ValueError, ('sparse_csr',)) for action in sparse_calls(backend)),
+        *((action, TypeError, ('float4_e2m1fn_x2',)) for action in packed_calls()),
         (
             lambda: backend.allreduce([torch.ones(2, device='meta')], dist.AllreduceOptions()),
             ValueError,

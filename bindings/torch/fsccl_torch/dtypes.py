@@ -111,6 +111,13 @@ def _reduction(kind, dtype):
     name = f'ReduceOp.{kind.name}'
     if dtype.is_complex and kind not in (_Kind.SUM, _Kind.AVG, _Kind.PREMUL_SUM):
         raise TypeError(f'{name} is not defined for {dtype}')
+    if dtype is torch.bool and kind == _Kind.AVG:
+        raise TypeError(f'{name} is not defined for {dtype}: use BAND or BOR, or cast')
+    if dtype is getattr(torch, 'float4_e2m1fn_x2', None):
+        raise TypeError(
+            f'{name} is not defined for {dtype}, whose numbers torch cannot convert: reduce the '
+            f'numbers before they are packed'
+        )
     if dtype is torch.bool and kind in _LOGICAL:
         return Reduction(code, per, c.Op(_LOGICAL[kind], 0, 1.0))
     if kind in _BITWISE:

@@ -30,18 +30,21 @@ def _carried(tensor):
 
 def _plain(tensor):
     return (
-        _carried(tensor) and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+        _carried(tensor)
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not tensor.is_conj()
     )
 
 
 def _adjacent(tensors):
     """Returns a tensor over all `tensors` if they lie end to end in one storage, or None."""
-    first = tensors[0]
-    at = first.data_ptr()
+    first, at = tensors[0], None
     for tensor in tensors:
-        if not _plain(tensor) or tensor.data_ptr() != at:
+        if not _plain(tensor) or at not in (None, tensor.data_ptr()):
             return None
-        at += tensor.nbytes
+        at = tensor.data_ptr() + tensor.nbytes
     total = sum(tensor.numel() for tensor in tensors)
     if first.untyped_storage().nbytes() < (first.storage_offset() + total) * first.element_size():
         return None  # they are neighbours by chance, in different storages
@@ -104,7 +107,9 @@ class Operands:
             )
         if tensor.layout is not torch.strided:
             self._refuse(
-                call, f'a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors'
+                call,
+                f'a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors, of '
+                f'layout {torch.sparse_coo}: convert it with to_dense() or to_sparse()',
             )
 
     @staticmethod
