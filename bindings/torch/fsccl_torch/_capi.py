@@ -9,6 +9,7 @@ addresses are plain integers.
 """
 
 import ctypes
+import datetime
 from pathlib import Path
 
 from torch.distributed import DistBackendError
@@ -120,3 +121,9 @@ def check(status: int) -> int:
     if status < 0:
         raise error(status)
     return status
+
+
+def milliseconds(timeout: datetime.timedelta | None) -> int:
+    """Returns a limit as the library's functions take it. 0 says that there is none, so a shorter
+    limit than 1 ms becomes 1 ms."""
+    return max(1, int(timeout.total_seconds() * 1000)) if timeout else 0

@@ -185,7 +185,7 @@ class FscclBackend(Moving, Reducing, Base):
         )
 
     def set_timeout(self, timeout):
-        milliseconds = int(timeout.total_seconds() * 1000)
+        milliseconds = c.milliseconds(timeout)
         if milliseconds > self._comm.timeout_ms:
             warnings.warn(
                 f'{self._comm.who()}: set_timeout: waits end after {self._comm.timeout_ms} ms, the '

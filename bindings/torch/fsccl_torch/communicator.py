@@ -38,7 +38,7 @@ def connect(store, rank, size, timeout, name, ranks):
 class Communicator:
     def __init__(self, handle, rank, size, timeout, name, ranks):
         self.handle, self.rank, self.size, self.name, self.ranks = handle, rank, size, name, ranks
-        self.timeout_ms = int(timeout.total_seconds() * 1000)
+        self.timeout_ms = c.milliseconds(timeout)
         self.limit_ms = 0  # if not 0, a shorter limit than the communicator's own
         self.lock, self.finish_lock = threading.Lock(), threading.RLock()
         self.pending = {}  # the works in flight, by handle: they keep their tensors alive
@@ -106,9 +106,8 @@ class Communicator:
         coalesced = self.coalesced if in_order else None  # a message is added by its sender
         blocking = blocking and coalesced is None
         if status == c.IN_PROGRESS and blocking:
-            status = c.lib.fsccl_work_wait(
-                handle, min(_SLICE_MS, self.limit_ms) if self.limit_ms else _SLICE_MS
-            )
+            first_ms = min(_SLICE_MS, self.limit_ms or _SLICE_MS)
+            status = c.lib.fsccl_work_wait(handle, first_ms)
         if status < 0:
             raise self.failure(status, call)
         if status == c.OK:
@@ -120,6 +119,7 @@ class Communicator:
         else:
             work = self._in_flight(Work(self, call, handle, keep, result, finish, in_order))
             if blocking:
+                self.wait(handle, call, spent_ms=first_ms)
                 work.wait()
         if coalesced is not None:
             coalesced.append(work)
@@ -213,22 +213,21 @@ class Communicator:
             self.rank,
         )
 
-    def wait(self, handle, call, milliseconds=0):
-        """Waits for an operation, at most `milliseconds` (0: as long as the group allows)."""
-        limit = milliseconds if milliseconds > 0 else self.limit_ms
-        status = c.lib.fsccl_work_wait(handle, min(limit, _SLICE_MS) if limit else _SLICE_MS)
-        if status == c.OK:
-            return
-        until = time.monotonic() + (limit - _SLICE_MS) / 1000
-        while status == c.IN_PROGRESS:
-            left = (
-                _SLICE_MS if not limit else min(_SLICE_MS, int((until - time.monotonic()) * 1000))
-            )
-            if left <= 0:
-                raise self.late(call, limit, milliseconds > 0)
+    def wait(self, handle, call, milliseconds=0, spent_ms=0):
+        """Waits for an operation, at most `milliseconds` (0: as long as the group allows), of which
+        the caller has spent some."""
+        limit = milliseconds or self.limit_ms
+        until = time.monotonic() + (limit - spent_ms) / 1000
+        left = min(limit - spent_ms, _SLICE_MS) if limit else _SLICE_MS
+        while left > 0:
             status = c.lib.fsccl_work_wait(handle, left)
-        if status < 0:
-            raise self.failure(status, call)
+            if status < 0:
+                raise self.failure(status, call)
+            if status == c.OK:
+                return
+            if limit:
+                left = min(int((until - time.monotonic()) * 1000), _SLICE_MS)
+        raise self.late(call, limit, milliseconds > 0)
 
     def who(self):
         return who(self.rank, self.name, self.ranks)

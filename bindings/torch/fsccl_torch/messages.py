@@ -405,9 +405,7 @@ class Messages:
         """Waits until FSCCL has the message. Raises its error, or an error when the time is
         over."""
         comm = self._comm
-        limit_ms = (
-            int(timeout.total_seconds() * 1000) if timeout else comm.limit_ms or comm.timeout_ms
-        )
+        limit_ms = c.milliseconds(timeout) or comm.limit_ms or comm.timeout_ms
         until = time.monotonic() + limit_ms / 1000
         while True:
             with self._changed:

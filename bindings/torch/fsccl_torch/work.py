@@ -34,8 +34,7 @@ class Work(HeldWork):
 
     def wait(self, timeout=None):
         if self._handle:
-            milliseconds = int(timeout.total_seconds() * 1000) if timeout else 0
-            self._comm.wait(self._handle, self._call, milliseconds)
+            self._comm.wait(self._handle, self._call, c.milliseconds(timeout))
             self._complete()
         return True
 
