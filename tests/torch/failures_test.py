@@ -405,6 +405,26 @@ def different_groups():
     return text
 
 
+def meets_again():
+    """Rank 0 cannot make a group, because rank 1 does not come. Both make it again with the same
+    store, in which rank 1 does not find the place of the first attempt."""
+    from fsccl_torch.communicator import connect
+
+    rank, ranks = dist.get_rank(), [0, 1]
+    default = dist.distributed_c10d._get_default_store()
+    store = dist.PrefixStore('again', default)
+    if rank == 0:
+        fails(lambda: connect(store, 0, 2, datetime.timedelta(seconds=0.5), 'x', ranks), ERROR)
+        assert not store.check(['fsccl/unique_id'])
+        default.set('rank 0 failed', '')
+    default.wait(['rank 0 failed'], datetime.timedelta(seconds=60))
+    connect(store, rank, 2, datetime.timedelta(seconds=20), 'x', ranks).close()
+
+
+def test_ranks_meet_again(two):
+    two.run(meets_again)
+
+
 def test_ranks_make_different_groups(two):
     texts = two.run(different_groups)
     assert '[1, 0]' in texts[1] and '[0, 1]' in texts[1], texts

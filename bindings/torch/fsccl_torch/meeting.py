@@ -64,13 +64,14 @@ def meet(store, rank, size, timeout, name, ranks):
     config.unique_id, config.rank, config.ranks = ctypes.pointer(identity), rank, size
     handle = ctypes.c_void_p()
     status = c.lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(handle))
-    if status < 0:
-        raise explained(c.error(status), me)
+    problem = explained(c.error(status), me) if status < 0 else None
     if rank == 0 and size > 1:
-        # All ranks have read the id. A group that is made later from this store has another one.
-        # Some stores cannot delete keys.
+        # All ranks have read the id, or may no longer use it. A group that is made later from this
+        # store has another one. Some stores cannot delete keys.
         with contextlib.suppress(RuntimeError, NotImplementedError):
             store.delete_key(_KEY)
+    if problem:
+        raise problem
     return handle.value
 
 
@@ -88,11 +89,10 @@ def _new_id(store, rank):
 
 
 def config_of(timeout, name):
-    milliseconds = max(1, int(timeout.total_seconds() * 1000))
     return c.CommConfig(
         version=c.library_version,
         rank=-1,
-        timeout_ms=milliseconds,
+        timeout_ms=c.milliseconds(timeout) or 1,
         name=f'torch group {name}'.encode(),
     )
 
