@@ -188,6 +188,30 @@ def coalescing_of_the_device():
     assert a.tolist() == [size] * 3
 
 
+def coalescing_that_fails():
+    """A block of coalesced operations ends with the error of one of them, and keeps no later
+    work."""
+    rank, peer, tensor = dist.get_rank(), 1 - dist.get_rank(), torch.ones(2)
+    operations = [
+        dist.P2POp(dist.isend, tensor, peer),
+        dist.P2POp(dist.irecv, torch.zeros(2, dtype=torch.uint8).view(torch.bits8), peer),
+    ]
+    text, _ = ranks_.fails(lambda: dist.batch_isend_irecv(operations), TypeError)
+    assert 'bits8 cannot be sent' in text, text
+    dead = []
+    for number in range(5):
+        sent = torch.full((2,), float(number))
+        weakref.finalize(sent, dead.append, number)
+        dist.broadcast(sent, 0)
+    del sent
+    assert dead == [0, 1, 2, 3, 4], dead
+    received = torch.zeros(2)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, received, peer)]):
+        work.wait()
+    assert received.tolist() == [1, 1], rank
+    dist.barrier()
+
+
 def counted():
     import fsccl_torch
 
@@ -214,6 +238,7 @@ def registered_again():
         threads,
         hooks_and_order,
         coalescing_of_the_device,
+        coalescing_that_fails,
         counted,
         registered_again,
     ],

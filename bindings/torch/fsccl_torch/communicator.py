@@ -233,6 +233,9 @@ class Communicator:
         return who(self.rank, self.name, self.ranks)
 
     def failure(self, status, call):
+        """Returns the error of a call that failed. It ends a block of coalesced operations, because
+        torch does not end a block that an error leaves."""
+        self.coalesced = None
         if not self.handle:
             return c.FscclError(
                 f'{self.who()}: {call}: the group was destroyed: create a new one',

@@ -80,6 +80,7 @@ class Operands:
     `_rank`."""
 
     def _refuse(self, call, text, kind=ValueError):
+        self._comm.coalesced = None  # torch does not end a block that an error leaves
         raise kind(f'{self._comm.who()}: {call}: {text}')
 
     def _source(self, call, tensor):
