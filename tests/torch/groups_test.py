@@ -101,6 +101,8 @@ def splits_the_group():
     gathered = [torch.zeros(1) for _ in range(2)]
     part.allgather([gathered], [torch.tensor([float(rank)])]).wait()
     assert [int(one) for one in gathered] == ([0, 3] if rank in (0, 3) else [2, 1])
+    pair = dist.group.WORLD.split_group([0, 1], None, None, 'pair', 'without others')
+    assert (pair is None) == (rank > 1)
     text, _ = ranks_.fails(lambda: dist.split_group(split_ranks=[[0, 1], [2, 3]]), RuntimeError)
     assert 'No device associated' in text
 

@@ -182,10 +182,13 @@ class Adapter:
 
     def split_group(self, new_ranks, timeout=None, opts=None, group_name=None, group_desc=None):
         """Returns the group of `new_ranks`, which are ranks of this group, for
-        torch.distributed.split_group()."""
+        torch.distributed.split_group(). Returns None on a rank that is not one of them."""
         options = Options(self.getBackendName(), timeout=timeout or self._options._timeout)
         options.group_name = group_name or ''
-        return self.split(self._store, new_ranks, options)
+        try:
+            return self.split(self._store, new_ranks, options)
+        except NotImplementedError:  # a backend cannot return None
+            return None
 
     @property
     def supports_shrinking(self):
