@@ -342,7 +342,7 @@ class Messages:
         would wait for each other. If others do not destroy the group soon, or had no reason to say
         farewell, the group is aborted."""
         comm = self._comm
-        if not comm.handle or comm.state() < 0 or not (self._parting or self._unreached()):
+        if not comm.handle or comm.state() < 0 or not (self._unreached() or self._parting):
             return
         comm.finish(self._unreached())
         farewell = torch.tensor([0, 0, 0, _FAREWELL])
@@ -359,8 +359,10 @@ class Messages:
 
     def _unreached(self):
         with self._changed:
+            for peer in list(self._inboxes):
+                self._receive_from(peer)  # a farewell may have come
             envelopes = [inbox.envelope for inbox in self._inboxes.values()]
-        return [one for one in envelopes if one is not None and not one.test()]
+        return [envelope for envelope in envelopes if envelope is not None]
 
     # ----------------------------------------------------------------------------------------------
     # waiting ----
