@@ -34,7 +34,7 @@ static const mlp_shape_t kShapes[kLayers] = {{kPixels, 128}, {128, 64}, {64, kCl
 static const double kLearningRate = 0.05, kMomentum = 0.9, kMaxGradNorm = 1.0,
                     kWantedAccuracy = 0.95;
 
-/* Stops this rank with the library's own explanation. The other ranks then learn that it has left,
+/* Stops this rank with the library's own explanation. The other ranks then learn that it has ended,
  * and stop as well. */
 static void check(fsccl_status_t status, const char* call) {
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;

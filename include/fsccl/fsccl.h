@@ -5,9 +5,9 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * This header is what a training framework needs. fsccl/insight.h explains, counts and forecasts;
- * fsccl/redistribute.h redistributes shards; fsccl/codec.h names codecs; fsccl/allocator.h has
- * sources of memory; fsccl/transport.h is for plug-ins. docs/api has a page for each noun, with the
- * details that the comments here leave out.
+ * fsccl/redistribute.h redistributes shards; fsccl/publish.h sends weights to other processes;
+ * fsccl/codec.h names codecs; fsccl/allocator.h has sources of memory; fsccl/transport.h is for
+ * plug-ins. docs/api has a page for each noun, with the details that the comments here leave out.
  *
  * Rules that hold for every function (docs/api/README.md has them in full)
  *   Status     A call that can fail returns an fsccl_status_t: 0 is success, positive is progress,
@@ -34,7 +34,8 @@
  *   Sizes      Counts and displacements are in elements. Names that end in _bytes, and sizes of
  *              memory, are in bytes.
  *   Strings    The library copies names and paths. Arguments of a callback live during its call.
- *   Fork       In a child of fork() every call returns FSCCL_ERR_FORKED.
+ *   Fork       Fork before the first call for a communicator or an id. In a later child every call
+ *              that needs one, or changes a setting, returns FSCCL_ERR_FORKED.
  */
 #ifndef FSCCL_H
 #define FSCCL_H
@@ -66,7 +67,8 @@ typedef enum fsccl_status {
   FSCCL_OK = 0,
   FSCCL_IN_PROGRESS = 1, /* not complete, or not there, yet */
 
-  /* usage (-1 .. -19): this call did nothing; correct it and go on */
+  /* usage (-1 .. -19): this call did nothing; correct it and go on. The other ranks of a collective
+   * call do not learn of it: they wait for the corrected call */
   FSCCL_ERR_INVALID_ARGUMENT = -1, /* a value is out of range, NULL, overlapping or inconsistent */
   FSCCL_ERR_INVALID_HANDLE = -2,   /* NULL, destroyed, or a handle of another kind */
   FSCCL_ERR_INVALID_STATE = -3,    /* right call, wrong moment (param() before unshard(), say) */
@@ -76,7 +78,7 @@ typedef enum fsccl_status {
   FSCCL_ERR_VERSION = -5,
   /* an environment variable or configuration value is not accepted */
   FSCCL_ERR_CONFIG = -6,
-  FSCCL_ERR_FORKED = -7, /* the process forked after the handle was made */
+  FSCCL_ERR_FORKED = -7, /* the process is a child that was forked too late */
 
   /* resource (-20 .. -39): the machine or a limit refused; state is as before the call */
   /* the machine, the container or a pool's limit has no room; free some and go on */
@@ -90,9 +92,9 @@ typedef enum fsccl_status {
   FSCCL_ERR_PROTOCOL = -41, /* a peer, or somebody else, sent bytes that are not ours */
 
   /* peer (-60 .. -79): another rank failed or disagrees. The communicator starts no operation any
-   * more, unless the function's comment says that the error does not damage it;
-   * fsccl_comm_shrink(), fsccl_comm_peer_state(), fsccl_comm_async_error() and fsccl_comm_destroy()
-   * still work */
+   * more, and returns this error from then on, unless the function's comment says that the error
+   * does not damage it; fsccl_comm_shrink(), fsccl_comm_peer_state(), fsccl_comm_async_error() and
+   * fsccl_comm_destroy() still work */
   FSCCL_ERR_PEER_DEAD = -60,
   FSCCL_ERR_MISMATCH = -61, /* ranks disagree on an operation; the text holds both calls */
   FSCCL_ERR_AUTH = -62,     /* a peer could not prove that it belongs to the job */
@@ -100,7 +102,7 @@ typedef enum fsccl_status {
 
   /* communicator (-80 .. -99): the communicator has ended; the same functions still work */
   FSCCL_ERR_ABORTED = -80,
-  FSCCL_ERR_COMM_FAILED = -81, /* an earlier operation failed; its error is in the text */
+  FSCCL_ERR_COMM_FAILED = -81, /* not returned in this release: calls return the first error */
 
   /* internal (-100): a defect of this library; please report it */
   FSCCL_ERR_INTERNAL = -100
@@ -111,11 +113,13 @@ typedef enum fsccl_status {
 FSCCL_API const char* fsccl_status_string(fsccl_status_t status);
 
 typedef struct fsccl_error_info {
-  size_t size;           /* set by FSCCL_ERROR_INFO_INIT */
-  fsccl_status_t code;   /* FSCCL_OK when this thread had no error yet */
-  int rank;              /* this rank in the communicator, -1 if none was concerned */
-  int peer;              /* the other rank concerned, -1 if none */
-  uint64_t sequence;     /* the operation's sequence number in its communicator, 0 if none */
+  size_t size;         /* set by FSCCL_ERROR_INFO_INIT */
+  fsccl_status_t code; /* FSCCL_OK when this thread had no error yet */
+  int rank;            /* this rank in the communicator, -1 if none was concerned */
+  int peer;            /* the rank that caused it (after an abort perhaps this one), -1 if none */
+  /* the operation's sequence number in its communicator, 0 if none; on ranks that learn of a
+   * failure from others the text has it */
+  uint64_t sequence;
   const char* operation; /* the function or operation, "" if none */
   const char* text;      /* says what happened, with the values, and what to do */
 } fsccl_error_info_t;
@@ -212,7 +216,8 @@ typedef struct fsccl_unique_id {
 /*
  * Makes an id and begins to listen for its ranks in this process, on a Unix socket and, unless
  * FSCCL_BOOTSTRAP_TCP=0, on TCP. The process, usually that of rank 0, must live until all ranks
- * have joined. One id makes one communicator. Does not block. FSCCL_ERR_CONFIG: the port
+ * have joined, and listens until then. One id makes one communicator: whoever uses it again waits
+ * for the deadline. Does not block. FSCCL_ERR_CONFIG: the port
  * FSCCL_BOOTSTRAP_PORT is in use, or there is no interface FSCCL_BOOTSTRAP_INTERFACE.
  * FSCCL_ERR_SYSTEM: the system refuses the sockets.
  */
@@ -221,7 +226,9 @@ FSCCL_API fsccl_status_t fsccl_unique_id_create(fsccl_unique_id_t* id);
 /*
  * A caller's own all-gather. Every rank gives `bytes` bytes at `mine` and receives size * bytes
  * bytes at `all`, in rank order. The function is collective and blocks. It returns 0, or anything
- * else to fail the communicator's creation.
+ * else to fail the communicator's creation. The thread that creates the communicator calls it or,
+ * if `nonblocking` is set, a thread of the library; `context` must live until the communicator is
+ * there.
  */
 typedef int (*fsccl_all_gather_fn)(void* context, const void* mine, void* all, size_t bytes);
 
@@ -343,7 +350,8 @@ typedef struct fsccl_pool_config {
   /* the most bytes that this rank may reserve, rounded down to whole pages. Every rank counts
    * shared slots in full. All slots together stay within the smallest limit of the ranks: a slot
    * that exceeds it is refused on every rank (docs/memory.md). 0: FSCCL_POOL_LIMIT; if that is
-   * unset too, on a GPU 90 % of its free memory, shared by the ranks of `comm` that are on it */
+   * unset too, half of the memory of the machine or container, for each rank; on a GPU 90 % of its
+   * free memory, shared by the ranks of `comm` that are on it */
   uint64_t limit_bytes;
   /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   int record;
@@ -353,11 +361,12 @@ typedef struct fsccl_pool_config {
    * reserved or touched, and contents are undefined. The same on all ranks. Units with a
    * replicate_comm are refused. Host memory only. 0 (default): no rehearsal */
   int dry_run;
-  /* The pool calls it, at most once for each place that it tries, before it refuses memory: when
-   * `bytes` more would pass the soft limit or the limit, or the machine has no more. It may free
-   * blocks of this pool and memory of its own, and returns how many bytes it freed; 0: none. The
-   * pool tries once more in either case. It runs in the thread that called the pool, without a lock
-   * of the library, and must not call collective functions. NULL: no function. */
+  /* The pool calls it before it refuses memory: when the soft limit or the limit leaves `bytes` too
+   * few, or the machine has no more. It may free blocks of this pool and memory of its own, and
+   * returns how many bytes it freed, which the pool does not use: it tries once more in any case. A
+   * slot may be tried at several places, with a call for each. It runs in the thread that called
+   * the pool, without a lock of the library, and must not call collective functions. NULL: no
+   * function. */
   uint64_t (*on_pressure)(void* context, fsccl_pool_t pool, uint64_t bytes);
   void* on_pressure_context;
   /* above this many bytes the pool calls on_pressure, and returns unused memory to the system at
@@ -441,12 +450,13 @@ typedef struct fsccl_event {
 } fsccl_event_t;
 /*
  * Declares the order of a step before it runs, so that the pool plans it and reserves its memory
- * now. Collective, with the same events on all ranks, between steps, while no slot is in use. Call
- * it once for each kind of step (training, evaluation), of which a pool knows up to eight. Slots of
- * a step that was not declared are placed in the gaps of the plan and counted as plan_misses
- * (fsccl_pool_stats_t). With `record` the pool then knows this step, too.
- * FSCCL_ERR_INVALID_ARGUMENT names an event that takes a slot which is held, or gives back one
- * which is not. Declare GRAD and REDUCE also where reduce_grads takes the slot.
+ * now. Collective, with the same events on all ranks, between steps. A slot that a unit holds by
+ * then may be given back first, or be taken anew. Call it once for each kind of step (training,
+ * evaluation), of which a pool knows up to eight. Slots of a step that was not declared are placed
+ * in the gaps of the plan and counted as plan_misses (fsccl_pool_stats_t). With `record` the pool
+ * then knows this step, too. FSCCL_ERR_INVALID_ARGUMENT names an event that takes a slot which an
+ * event before has taken, or gives back one twice. Declare GRAD and REDUCE also where reduce_grads
+ * takes the slot.
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events,
                                              size_t count);
@@ -516,8 +526,8 @@ typedef struct fsccl_param {
   int tied_to;
   /* the caller's memory for this rank's shard, or NULL: the unit allocates it from its pool */
   void* shard;
-  /* the same for the reduced gradient (in grad_dtype); the replicas of a parameter all give it, or
-   * none does */
+  /* the same for the reduced gradient (in grad_dtype). For one parameter either all ranks of the
+   * replicate_comm give it, or none */
   void* sharded_grad;
   /* FSCCL_LAYOUT_RAGGED: elements that stay together on one rank, as for the scales of block
    * quantisation; 0 is 1, 1 x 1 is cut anywhere. The last two dimensions of the parameter are a
@@ -548,7 +558,9 @@ typedef struct fsccl_unit_config {
   fsccl_sharing_t sharing;
   fsccl_keep_t keep;
   uint64_t keep_budget_bytes;
-  int marks_changes; /* 1: the caller calls mark_changed() itself; 0: reduce_grads() implies it */
+  /* 1: the caller says by mark_changed() when it has written shards. 0: it writes them only after
+   * reduce_grads() and before the next unshard, or calls mark_changed() as well */
+  int marks_changes;
   /* 1: every parameter has slots of its own, so that backward can give them back one by one with
    * fsccl_unit_release() and reduce gradients as they come (fsccl_reduce_config_t: first, count).
    * The peak of training falls from (prefetch + 3) units to about (prefetch + 1) units and two
@@ -580,7 +592,8 @@ typedef struct fsccl_unit_config {
  * caller's shards and sharded gradients must live as long as the unit, or until they are moved. In
  * host memory those that the unit allocates are zeros at first. Shards, wire, gradients and their
  * sums are fp32, fp64, fp16 or bf16; fp8, integers and bool travel only as they are, in frozen
- * parameters. FSCCL_ERR_MISMATCH names a parameter that ranks define differently.
+ * parameters. FSCCL_ERR_MISMATCH names a parameter that ranks define differently; it does not
+ * damage the communicators.
  */
 FSCCL_API fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config,
                                            const fsccl_param_t* params, size_t count,
@@ -628,7 +641,10 @@ FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl
 /* Writes where this rank's part of parameter `index` is, in the parameter's dtype: one contiguous
  * piece, which may be empty, of whole rows (per_param), any elements (flat) or whole blocks
  * (ragged). The pieces of ranks 0, 1, ... follow each other. The caller may read and write the
- * piece while no unshard is in flight, for as long as the unit lives. */
+ * piece while no unshard is in flight, for as long as the unit lives. If it writes the piece at
+ * another moment than between reduce_grads and the next unshard (from a checkpoint, say), it calls
+ * fsccl_unit_mark_changed() afterwards: a unit that keeps its slot, or has a codec, gathers the old
+ * values otherwise. */
 FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* Makes the caller's memory at shards[i] shard(i), as it is: nothing is copied. One pointer per
  * parameter; NULL leaves a shard where it is, and the pointers of empty and tied ones are ignored.
@@ -636,8 +652,9 @@ FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl
  * rank may move none. Does not communicate. FSCCL_ERR_INVALID_STATE: the unit is unsharded, an
  * operation of it is in flight, or it has a replicate_comm in host memory. */
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
-/* Says that the shards were written: the next unshard gathers a kept slot again. All ranks call it
- * at the same place in their order of calls. Does not communicate. */
+/* Says that the shards were written: the next unshard gathers a kept slot again, and a codec
+ * encodes the shards again. All ranks call it at the same place in their order of calls. Does not
+ * communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /* Gives the parameters' slot back (see fsccl_keep_t); param(i) is invalid from here on. On a GPU
  * `stream` is the one that read the parameters. Does not communicate, but waits for an unshard that
@@ -705,8 +722,8 @@ typedef struct fsccl_reduce_config {
    * at). In host memory not with a replicate_comm */
   void* const* sharded_grads;
   /* For a unit with by_parameter = 1: reduces the parameters first .. first + count - 1 only, gives
-   * their gradient slots back, and `result` is about these. Both 0: all that grad() was called for
-   * since their last reduction, or all if `grads` is given. The same on all ranks. The first call
+   * their gradient slots back, and `result` is about these. Both 0: all parameters whose gradient
+   * slot grad() has taken, or all if `grads` is given. The same on all ranks. The first call
    * for a range of several parameters, but not all, takes longer, because it makes a plan */
   size_t first, count;
 } fsccl_reduce_config_t;
@@ -719,10 +736,13 @@ typedef struct fsccl_reduce_config {
  * defer_replicas is set; the work is that of the whole. A config of NULL is
  * FSCCL_REDUCE_CONFIG_INIT. Gives the gradient slot back, and implies mark_changed unless the unit
  * marks changes itself. To accumulate without communication, keep adding into grad(i) and call this
- * once at the end. The call waits for a reduction of the same gradients that is in flight.
+ * once at the end. The caller has written every gradient that is reduced, with zeros for a
+ * parameter that was not used: whatever lies in the slot counts. The call waits for a reduction of
+ * the same gradients that is in flight.
  *
- * FSCCL_ERR_INVALID_STATE: there are no gradients, or accumulate is set for gradients that were
- * summed over the replicas already. docs/api/unit.md has the sums of several hosts and replicas.
+ * FSCCL_ERR_INVALID_STATE: grad() was not called and `grads` is NULL, or accumulate is set for
+ * gradients that were summed over the replicas already. docs/api/unit.md has the sums of several
+ * hosts and replicas.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit,
                                                  const fsccl_reduce_config_t* config, void* stream,
@@ -825,9 +845,10 @@ FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t c
  * messages of one direction between two ranks match in the order of the calls; count, dtype and tag
  * (any number) must then agree: else FSCCL_ERR_MISMATCH ends the communicator. Directions, peers
  * and collectives do not wait for each other. Calls that would wait in a ring belong in a group, or
- * take a work. The send of a small message (at most FSCCL_EAGER_BYTES) completes before the peer
- * receives it, for the first few messages in flight; the send of a larger one completes when the
- * peer has received it. The caller may reuse the buffer then.
+ * take a work. The send of a small message may complete before the peer receives it; no program
+ * should rely on that. The caller may reuse the buffer when the send is complete. At most 64
+ * messages of a direction are in flight: a call beyond waits for the oldest, also in a group and
+ * with a work.
  */
 FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer,
                                     int tag, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
@@ -836,7 +857,9 @@ FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dt
 /*
  * Start and end a group. Between the two, collectives and messages of this thread with work == NULL
  * only submit, and the end waits for all of them: one thread can drive several communicators, or
- * send and receive in a ring. Calls on units block as ever. Groups nest; the outermost end waits.
+ * send and receive in a ring. A call waits if 64 operations of its communicator, or 64 messages of
+ * its direction, are in flight: a ring of more messages takes several groups. Calls on units block
+ * as ever. Groups nest; the outermost end waits.
  * Buffers belong to the library until then. Each thread has groups of its own. The end returns the
  * first error, or FSCCL_ERR_INVALID_STATE without a start.
  */
@@ -879,13 +902,13 @@ FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t
  * until the communicator is destroyed. Any thread may test them and wait for them, at any time.
  */
 
-/* Returns FSCCL_OK when the operation is complete, FSCCL_IN_PROGRESS when it is not, or its error.
- * Does not block. */
+/* Returns FSCCL_OK when the operation is complete, FSCCL_IN_PROGRESS when it is not, or its error,
+ * which may be that the communicator's deadline has passed. Does not block. */
 FSCCL_API fsccl_status_t fsccl_work_test(fsccl_work_t work);
-/* Waits until the operation is complete, at most timeout_ms. Returns FSCCL_IN_PROGRESS when
- * timeout_ms have passed: nothing has changed, and the caller may wait again. A negative timeout_ms
- * waits until the communicator's deadline; when that passes, the call returns FSCCL_ERR_TIMEOUT and
- * the communicator ends. */
+/* Waits until the operation is complete, at most timeout_ms (negative: without a limit of its own).
+ * Returns FSCCL_IN_PROGRESS when timeout_ms have passed: nothing has changed, and the caller may
+ * wait again. The communicator's deadline counts from the moment at which the operation began to
+ * wait for a peer; when it passes, the call returns FSCCL_ERR_TIMEOUT and the communicator ends. */
 FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 /*
  * Calls done(context, status) once: with FSCCL_OK when the operation is complete, with the error

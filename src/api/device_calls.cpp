@@ -7,9 +7,9 @@ namespace {
 
 Status no_work() {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "work is not NULL, and these are buffers on a GPU: the call is in the order of its "
-              "stream, so pass NULL, and "
-              "record an event on the stream");
+              "work is not NULL in a call with a stream, or with buffers on a GPU: the call is in "
+              "the order of its stream, so pass NULL as work, and record an event on the stream. "
+              "With buffers in host memory, pass NULL as stream");
 }
 
 // Returns the GPU of a call. If there are two buffers, both must be on the same GPU.
