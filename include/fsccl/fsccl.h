@@ -657,8 +657,9 @@ FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* s
  * communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /* Gives the parameters' slot back (see fsccl_keep_t); param(i) is invalid from here on. On a GPU
- * `stream` is the one that read the parameters. Does not communicate, but waits for an unshard that
- * is in flight. FSCCL_ERR_INVALID_STATE: the unit is not unsharded. */
+ * `stream` is the one that read the parameters, or another that is behind the unshard. In host
+ * memory the call waits for an unshard that is in flight. Does not communicate.
+ * FSCCL_ERR_INVALID_STATE: the unit is not unsharded. */
 FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit, void* stream);
 
 /* Gives the slot of parameter `index` back before the rest, when this rank reads it no more, of a

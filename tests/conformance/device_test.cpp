@@ -297,6 +297,49 @@ TEST_P(Device, CollectivesInAGroup) {
   });
 }
 
+// A communicator that is gone when its group ends is an error, and calls on others are made.
+TEST_P(Device, AGroupOfADestroyedCommunicator) {
+  run_ranks(GetParam(), [](Rank& self) {
+    const Setting at(self);
+    const Numbers a(*at.gpu, 100, of_rank(at.rank)), most(*at.gpu, 100, 0), none(*at.gpu, 100, 0);
+    fsccl_comm_t other = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &other));
+    const auto reduce = [&](fsccl_comm_t comm, const Numbers& to) {
+      ASSERT_OK(fsccl_all_reduce(a.at(0), to.at(0), 100, FSCCL_UINT32, FSCCL_MAX, comm,
+                                 at.stream->get(), nullptr));
+    };
+    ASSERT_OK(fsccl_group_start());
+    reduce(other, none);
+    reduce(self.comm, most);
+    reduce(other, none);
+    ASSERT_OK(fsccl_comm_destroy(other));
+    EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_INVALID_HANDLE, "destroyed");
+    at.stream->synchronize();
+    EXPECT_EQ(most.now()[1], of_rank(at.ranks - 1) + 1);
+  });
+}
+
+// One group has calls with buffers on two GPUs, in turns. A communicator works on one GPU.
+TEST_P(Device, AGroupOnTwoGpusIsRefused) {
+  std::string why;
+  const cuda::Device &one = *device_of_rank(0, &why), &two = *device_of_rank(1, &why);
+  if (one.ordinal() == two.ordinal()) GTEST_SKIP() << "one GPU";
+  run_ranks(1, [&](Rank& self) {
+    const DeviceStream stream(one), elsewhere(two);
+    const Numbers a(one, 100, 1), b(two, 100, 2);
+    const auto reduce = [&](const Numbers& buffer, const DeviceStream& on) {
+      ASSERT_OK(fsccl_all_reduce(buffer.at(0), buffer.at(0), 100, FSCCL_UINT32, FSCCL_MAX,
+                                 self.comm, on.get(), nullptr));
+    };
+    ASSERT_OK(fsccl_group_start());
+    reduce(a, stream);
+    reduce(b, elsewhere);
+    reduce(a, stream);
+    EXPECT_LT(fsccl_group_end(), 0);
+    stream.synchronize();
+  });
+}
+
 // Each part has a communicator of NCCL of its own. The parts work beside each other, and the whole
 // goes on.
 TEST_P(Device, PartsOfASplitCommunicator) {

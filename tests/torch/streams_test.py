@@ -137,6 +137,16 @@ def test_operands_live_until_the_operation_is_over_when_nobody_waits(gpu, comm):
     assert gone() is None
 
 
+def test_a_capture_holds_operands_until_their_stream_waits(gpu, comm):
+    """The memory of a graph is given to others in the same graph."""
+    gpu.graph = True
+    work, operand = submit_held(comm)
+    gc.collect()
+    assert operand() is not None
+    work.wait()
+    assert operand() is None
+
+
 def test_a_capture_asks_no_events(gpu, comm):
     submit_held(comm)
     gpu.graph = True

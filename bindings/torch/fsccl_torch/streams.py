@@ -132,8 +132,12 @@ class Side:
         """Returns an event behind what was put on the stream. `operands` live until release() or
         until the event is complete."""
         event = cuda.record(self.stream)
-        # A graph that is being captured keeps its memory itself, and its events cannot be queried.
-        if not cuda.capturing():
+        # The events of a graph that is being captured cannot be queried. Its memory may be given to
+        # others in the same graph, so the event keeps the operands until release(), or until the
+        # work is gone.
+        if cuda.capturing():
+            event.operands = operands
+        else:
             self._forget()
             self._held[id(event)] = (event, operands)
         return event
@@ -142,6 +146,7 @@ class Side:
         """Stops holding the operands of `event`. The stream on which they were made must wait for
         the event, because it may reuse their memory."""
         self._held.pop(id(event), None)
+        event.operands = None
 
     def finish(self):
         """Waits on the host for all operations, which is done only at the end of a group."""

@@ -151,9 +151,15 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   std::vector<GroupShare> shares;
   for (Grouped& one : group) {
     DeviceCollectives& on = of(*one.comm);
-    if (shares.empty() || shares.back().on != &on || shares.back().ordinal != one.ordinal)
+    const auto same = [&](const GroupShare& share) {
+      return share.on == &on && share.ordinal == one.ordinal;
+    };
+    auto share = std::find_if(shares.begin(), shares.end(), same);
+    if (share == shares.end()) {
       shares.push_back({.on = &on, .ordinal = one.ordinal});
-    shares.back().calls.insert(shares.back().calls.end(), one.calls.begin(), one.calls.end());
+      share = std::prev(shares.end());
+    }
+    share->calls.insert(share->calls.end(), one.calls.begin(), one.calls.end());
   }
   for (const GroupShare& share : shares)
     FSCCL_TRY(share.on->check_captures(share.ordinal, share.calls));

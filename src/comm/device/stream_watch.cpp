@@ -31,6 +31,7 @@ StreamWatch::~StreamWatch() {
 
 Status StreamWatch::make_words() {
   FSCCL_ASSIGN(auto bytes, cuda::HostMemory::of(device_).take(kWordsAtOnce * sizeof(uint32_t)));
+  const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < kWordsAtOnce; i++) {
     uint32_t* const host = bytes->as<uint32_t>() + i;
     unused_.push_back(
@@ -40,19 +41,36 @@ Status StreamWatch::make_words() {
   return success();
 }
 
+std::optional<StreamWatch::Word> StreamWatch::take_word() {
+  const std::lock_guard lock(mutex_);
+  if (unused_.empty()) return std::nullopt;
+  const Word word = unused_.back();
+  unused_.pop_back();
+  return word;
+}
+
+// The lock is not held while the driver is called, because the service thread needs it, and the
+// driver waits if the stream is full.
 Status StreamWatch::follow(cuda::CUstream stream) {
   FSCCL_ASSIGN(const bool capturing, device_.capturing(stream));
   if (capturing) return success();
-  const std::unique_lock lock(mutex_);
-  if (unused_.empty()) FSCCL_TRY(make_words());
-  Word word = unused_.back();
-  FSCCL_TRY(device_.put_values({{.operation = cuda::CU_STREAM_MEM_OP_WRITE_VALUE_32,
-                                 .address = word.device,
-                                 .value64 = ++word.value}},
-                               stream));
+  std::optional<Word> word = take_word();
+  if (!word) {
+    FSCCL_TRY(make_words());
+    word = take_word();
+  }
+  Status put = device_.put_values({{.operation = cuda::CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                    .address = word->device,
+                                    .value64 = word->value + 1}},
+                                  stream);
+  const std::lock_guard lock(mutex_);
+  if (!put.ok()) {
+    unused_.push_back(*word);
+    return put;
+  }
+  word->value++;
   const bool first = followed_.empty();
-  followed_.push_back({word, Deadline::in_ms(timeout_ms_)});
-  unused_.pop_back();
+  followed_.push_back({*word, Deadline::in_ms(timeout_ms_)});
   if (first) Reactor::instance().kick();
   return success();
 }

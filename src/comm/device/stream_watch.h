@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ class StreamWatch {
   StreamWatch(const StreamWatch&) = delete;
 
   // Requires that everything that was put on the stream so far is over by the deadline. The caller
-  // holds a Current. A stream that is being captured runs later and is not watched.
+  // holds a Current, and one thread at a time calls it. A stream that is being captured runs later
+  // and is not watched.
   Status follow(cuda::CUstream stream);
   // Returns true if everything that was followed is over, as far as this was seen, or if end() was
   // called.
@@ -54,6 +56,7 @@ class StreamWatch {
   StreamWatch(const cuda::Device& device, int64_t timeout_ms, Hooks hooks)
       : device_(device), timeout_ms_(timeout_ms), hooks_(std::move(hooks)) {}
   Status make_words();
+  std::optional<Word> take_word();
   int64_t visit();  // runs in the service thread, and returns how long that may sleep
 
   const cuda::Device& device_;

@@ -179,6 +179,7 @@ Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::CUstream stream, uint64_
   journal_.block_taken(owner, address, room, bytes);
   undo.keep();
   calls_++;
+  const std::lock_guard counting(figures_mutex_);
   figures_.blocks++;
   figures_.allocations++;
   figures_.live_bytes += room;
@@ -209,6 +210,7 @@ Status DeviceBlocks::free(void* pointer, cuda::CUstream stream) {
   journal_.block_given_back(reinterpret_cast<uint64_t>(pointer),
                             reinterpret_cast<uint64_t>(stream));
   ranges_of(number).add(block.begin, block.end, mark.sequence);
+  const std::lock_guard counting(figures_mutex_);
   figures_.blocks--;
   figures_.frees++;
   figures_.live_bytes -= block.end - block.begin;
@@ -216,7 +218,7 @@ Status DeviceBlocks::free(void* pointer, cuda::CUstream stream) {
 }
 
 DeviceBlocks::Figures DeviceBlocks::figures() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(figures_mutex_);
   return figures_;
 }
 

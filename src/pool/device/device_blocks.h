@@ -84,6 +84,9 @@ class DeviceBlocks {
   std::deque<FreeRanges> streams_;  // by number
   uint64_t bytes_ = 0;              // bytes of the arena that this object manages
   std::unordered_map<uint64_t, Block> blocks_;
+  // The service thread reads the figures for metrics. It must not wait for mutex_, which is held in
+  // calls of the driver and in waits for streams.
+  mutable std::mutex figures_mutex_;
   Figures figures_;
   uint64_t calls_ = 0, waits_ = 0;
 };

@@ -147,6 +147,7 @@ Status DevicePool::note_end(cuda::CUstream stream) {
 }
 
 void DevicePool::update_figures() {
+  const std::lock_guard lock(figures_mutex_);
   slot_figures_ = {.live = region_->live(),
                    .peak = region_->peak(),
                    .plan_bytes = region_->plan_bytes(),
@@ -324,6 +325,7 @@ Status DevicePool::end_step() {
   if (memory_->beyond_soft_limit()) blocks_->trim(Deadline::at(0));
   const std::lock_guard lock(mutex_);
   update_figures();
+  const std::lock_guard counting(figures_mutex_);
   steps_++;
   return success();
 }

@@ -161,6 +161,7 @@ class DevicePool final : public Pool {
     uint64_t live = 0, peak = 0, plan_bytes = 0, plan_bound = 0, clique_bound = 0, hits = 0,
              misses = 0;
   };
+  mutable std::mutex figures_mutex_;  // guards these two (device_blocks.h says why)
   SlotFigures slot_figures_;
   uint64_t steps_ = 0;
   std::unique_ptr<MetricsSource> metrics_;

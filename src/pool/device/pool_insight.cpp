@@ -18,7 +18,7 @@ void DevicePool::stats(fsccl_pool_stats_t* out) const {
   s.growths = memory_->growths();
   s.given_back_bytes = memory_->given_back_bytes();
   s.live_peak_bytes = journal_->live_peak();
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(figures_mutex_);
   s.collective_live_bytes = slot_figures_.live;
   s.collective_peak_bytes = slot_figures_.peak;
   s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
@@ -41,7 +41,7 @@ Status DevicePool::snapshot(const std::string& path) const {
   SnapshotFacts facts = pool_report::facts_of(comm_, name_, now);
   facts.reserved_here = {0, memory_->bytes(DevicePart::slots), memory_->bytes(DevicePart::blocks)};
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(figures_mutex_);
     facts.plans[1] = {slot_figures_.plan_bytes, slot_figures_.plan_bound,
                       slot_figures_.clique_bound};
   }
