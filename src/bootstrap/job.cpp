@@ -117,13 +117,8 @@ Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status
   if (status.ok())
     return join_by_id(all.front().id, request.rank, request.ranks, {}, request.deadline);
   if (request.rank == 0)
-    if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok()) {
-      // Ranks whose all-gather has succeeded come to the server, and hear the reason there.
-      if (answer != 0)
-        RendezvousServer::hear(id.value().job, 0, status);
-      else
-        RendezvousServer::cancel(id.value().job);
-    }
+    if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok())
+      RendezvousServer::cancel(id.value().job);
   return status;
 }
 

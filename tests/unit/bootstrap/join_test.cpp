@@ -364,18 +364,6 @@ TEST(JoinByCallback, RanksInAnotherOrderAreNoticed) {
   for (const Joined& rank : joined) EXPECT_EQ(rank.status.code(), FSCCL_ERR_MISMATCH);
 }
 
-// Rank 0 has the server, so the others hear from it why nobody will join.
-TEST(JoinByCallback, AFailingCallbackOfTheFirstRankIsToldToAll) {
-  ThreadAllGather gather(3);
-  gather.failing = 0;
-  const std::vector<Joined> joined =
-      join_all(3, [&](int rank) { return join_by_callback(gather, rank, rank, 3); });
-  for (const Joined& rank : joined) {
-    EXPECT_EQ(rank.status.code(), FSCCL_ERR_LINK);
-    EXPECT_THAT(rank.status.text(), HasSubstr("returned 7"));
-  }
-}
-
 TEST(JoinByCallback, AFailingCallbackIsReported) {
   ThreadAllGather gather(2);
   gather.failing = 1;
