@@ -90,12 +90,12 @@ Result<RendezvousPoint> meeting_place(const UniqueId& id, uint64_t host, bool tc
     return place;
   }
   for (const IpAddress& ip : id.ips) place.addresses.push_back(tcp_address(ip, id.port));
-  if (tcp && id.port != 0 && place.addresses.empty())
+  if (place.tcp && place.addresses.empty())
     return fail(FSCCL_ERR_CONFIG,
                 "the unique id was made on another host (or in another container), which has no "
                 "address that other hosts can reach: give it a network (ip address), or set "
                 "FSCCL_HOST_ID alike if the ranks share a host");
-  if (!tcp || id.port == 0)
+  if (!place.tcp)
     return fail(FSCCL_ERR_CONFIG,
                 "the unique id was made on another host (or in another container), and TCP is off: "
                 "remove FSCCL_BOOTSTRAP_TCP=0, or set "

@@ -105,32 +105,30 @@ Status compare_over(Communicator& comm, const UnitSpec& spec, const Described& d
                      replicas ? static_cast<uint64_t>(spec.shard_comm->rank()) : 0,
                      replicas ? described.callers : 0};
   FSCCL_ASSIGN(const std::vector<Summary> all, all_gather(comm, mine));
-  const auto odd = std::find_if(
-      all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
-  if (odd != all.end())
+  // Returns the first rank that differs from rank 0 in this member, or 0 if none does.
+  const auto differs_in = [&all](uint64_t Summary::* member) {
+    const auto other = std::find_if(
+        all.begin(), all.end(), [&](const Summary& one) { return one.*member != all[0].*member; });
+    return other == all.end() ? 0 : static_cast<size_t>(other - all.begin());
+  };
+  if (const size_t rank = differs_in(&Summary::params))
     return fail(FSCCL_ERR_MISMATCH,
                 "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec.name,
-                all[0].params, odd - all.begin(), odd->params);
-  const auto stranger = std::find_if(
-      all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
-  if (stranger != all.end())
+                all[0].params, rank, all[rank].params);
+  if (const size_t rank = differs_in(&Summary::shard))
     return fail(FSCCL_ERR_MISMATCH,
                 "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank "
                 "{} of its shard_comm, rank {} is "
                 "rank {}; a replicate_comm joins the ranks that hold the same shard",
-                spec.name, all[0].shard, stranger - all.begin(), stranger->shard);
-  const bool alike = std::all_of(all.begin(), all.end(),
-                                 [&](const Summary& other) { return other.hash == all[0].hash; });
-  if (!alike) return other_unit(comm, spec, described.hashes);
-  const auto other_memory = std::find_if(all.begin(), all.end(), [&](const Summary& other) {
-    return other.callers != all[0].callers;
-  });
-  if (other_memory == all.end()) return success();
-  return fail(FSCCL_ERR_MISMATCH,
-              "replicas of unit '{}' sum other memory: rank 0 of replicate_comm gave sharded_grad "
-              "for other parameters than rank {}; give it on all replicas of a parameter, or on "
-              "none",
-              spec.name, other_memory - all.begin());
+                spec.name, all[0].shard, rank, all[rank].shard);
+  if (differs_in(&Summary::hash)) return other_unit(comm, spec, described.hashes);
+  if (const size_t rank = differs_in(&Summary::callers))
+    return fail(FSCCL_ERR_MISMATCH,
+                "replicas of unit '{}' sum other memory: rank 0 of replicate_comm gave "
+                "sharded_grad for other parameters than rank {}; give it on all replicas of a "
+                "parameter, or on none",
+                spec.name, rank);
+  return success();
 }
 
 // Checks that all ranks have described the same unit. The error names the first parameter that

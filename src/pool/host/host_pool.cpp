@@ -55,8 +55,8 @@ uint64_t control_bytes(const Communicator& comm, bool outside) {
   return outside ? round_up(lines, kGrowth) : lines;
 }
 
-// Returns an id for an arena of this rank that no living arena has. A job has up to 2^20 ranks, so
-// the numbers of a rank's arenas come again after 4096 arenas.
+// Returns an id for an arena of this rank that no living arena has. An id has 12 bits for the
+// number of a rank's arena, so numbers come again after 4096 arenas.
 uint32_t free_arena_id(Communicator& comm) {
   JobContext& context = comm.context();
   uint32_t id = 0;

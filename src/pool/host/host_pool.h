@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "allocators/host/arena.h"
 #include "allocators/host/private_view.h"
@@ -111,9 +112,10 @@ class HostPool final : public Pool {
     return success();
   }
   uint64_t open_position() { return ledger_.next(); }
-  // Waits until the ledger has room for another position. A call that takes a slot returns an error
-  // instead. `engine` runs the operations that use what was given back; `what` names the call.
-  Status await_room(Engine& engine, const std::string& what);
+  // Waits until the ledger has room for another position, for fsccl_unit_release(). A call that
+  // takes a slot returns an error instead. `engine` runs the operations that use what the unit gave
+  // back.
+  Status await_room(Engine& engine, std::string_view unit);
   // Marks a position as done: this rank no longer uses the bytes that were given back at it. Any
   // thread may call this.
   void done(uint64_t position) { ledger_.done(position); }

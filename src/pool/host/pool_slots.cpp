@@ -28,11 +28,12 @@ Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, b
   return grant;
 }
 
-Status HostPool::await_room(Engine& engine, const std::string& what) {
+Status HostPool::await_room(Engine& engine, std::string_view unit) {
   if (ledger_.room()) [[likely]]
     return success();
-  return wait_for_release(engine, engine.rank(), *release_line(rank()), ledger_.room_from(),
-                          comm_.deadline(), what);
+  return wait_for_release(
+      engine, engine.rank(), *release_line(rank()), ledger_.room_from(), comm_.deadline(),
+      fmt::format("fsccl_unit_release() of unit '{}', whose earlier reductions still run,", unit));
 }
 
 Result<HostPool::Slot> HostPool::take_unplanned(PartKind part, int owner_rank, const SlotName& name,

@@ -207,10 +207,7 @@ Status HostUnit::give_back_param(size_t index) {
   Status finished = finish(engine(), unshard_sequence_);
   SlotSet& slots = present_slots();
   const size_t k = slot_of(index);
-  FSCCL_TRY(pool().await_room(
-      engine(),
-      fmt::format("fsccl_unit_release() of unit '{}', whose earlier reductions still run,",
-                  spec_.name)));
+  FSCCL_TRY(pool().await_room(engine(), spec_.name));
   if (finished.ok()) finished = slots.intact(k);
   if (copies_on_write() && !writable_)
     pool().drop_writes(shared_owner_, slots.offset(k), slots.bytes(k));
