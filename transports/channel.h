@@ -37,6 +37,11 @@ class Channel {
 
   virtual bool can_read() const { return false; }
   virtual Status read(int peer, uint64_t address, void* destination, size_t bytes);
+  // can_write() returns true if write() works between all ranks of the channel, and the same on all
+  // ranks. write() copies `bytes` bytes to `address` of the peer's memory. Plug-ins have neither.
+  // When fail() returns, no peer writes to this rank's memory any more.
+  virtual bool can_write() const { return false; }
+  virtual Status write(int peer, uint64_t address, const void* source, size_t bytes);
   virtual std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const = 0;
   virtual Status reserve() { return success(); }
 
@@ -71,6 +76,10 @@ struct OpenedChannel {
 
 inline Status Channel::read(int, uint64_t, void*, size_t) {
   return ::fsccl::fail(FSCCL_ERR_INTERNAL, "the transport {} reads no memory of peers",
+                       traits_.transport);
+}
+inline Status Channel::write(int, uint64_t, const void*, size_t) {
+  return ::fsccl::fail(FSCCL_ERR_INTERNAL, "the transport {} writes to no memory of peers",
                        traits_.transport);
 }
 

@@ -65,7 +65,7 @@ typedef struct fsccl_counters {
   uint64_t operations; /* completed on this rank */
   uint64_t bytes_read; /* bytes of operands that this rank's cores read */
   uint64_t bytes_written;
-  uint64_t kernel_copies; /* reads of a peer's private memory by the system */
+  uint64_t kernel_copies; /* by the system, from or to a peer's private memory */
   uint64_t sleeps;        /* waits that gave up their core */
 } fsccl_counters_t;
 #define FSCCL_COUNTERS_INIT {sizeof(fsccl_counters_t), 0, 0, 0, 0, 0}

@@ -4,8 +4,8 @@
 //   tiny              in the signals
 //   small             through slots, in one exchange
 //   large, in arenas  straight between the ranks' buffers
-//   large, elsewhere  through slots in rounds; or read by the kernel (process_vm_readv), if that
-//                     was faster when measured
+//   large, elsewhere  through slots in rounds; or moved by the kernel (process_vm_readv and, in a
+//                     broadcast, process_vm_writev), if that was faster when measured
 // Large calls of both kinds begin in the same way: in its first signal each rank says where its
 // buffers are, so once all ranks have entered, all know whether every buffer can be touched. After
 // some calls whose buffers cannot be touched, the next calls begin with slots (foresight.h).

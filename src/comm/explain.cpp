@@ -238,7 +238,8 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
     made.mirrored = network;
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);
-    made.select.costs.can_read = !network && settings->single_copy != SingleCopy::kOff;
+    made.select.costs.can_read = made.select.costs.can_write =
+        !network && settings->single_copy != SingleCopy::kOff;
     made.select.costs.apply_to(made.mirrored,
                                static_cast<double>(ranks.per_host) /
                                    static_cast<double>(std::max<size_t>(seats.cores, 1)));

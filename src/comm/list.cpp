@@ -187,8 +187,9 @@ bool reading_pays(const ListShape& shape, uint64_t slot_bytes, const SelectOptio
   std::array<ListShape, 2> shapes = {shape, shape};
   shapes[0].rank = shape.root;
   shapes[1].rank = (shape.root + 1) % shape.ranks;
+  const bool pushes = options.costs.may_write();
   const double read_ns =
-      price({list_read(shapes[0]), list_read(shapes[1])}, options.costs, true).ns;
+      price({list_read(shapes[0], pushes), list_read(shapes[1], pushes)}, options.costs, true).ns;
   return read_ns < list_slots_ns(shapes, slot_bytes, options.costs);
 }
 
@@ -207,7 +208,7 @@ std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, ui
   kept->one_slot = kept->buckets.size() == 1 && kept->buckets[0].ticks == 1;
   if (!kept->one_slot && !engine.only_slots() &&
       reading_pays(kept->shape, engine.slot_bytes(), collectives.options().select))
-    kept->read = list_read(kept->shape);
+    kept->read = list_read(kept->shape, collectives.options().select.costs.may_write());
   for (size_t t = 0; t < call.count; t++)
     kept->bytes.push_back({kept->shape.send_bytes(t), kept->shape.recv_bytes(t)});
   count_bytes(kept->direct, &kept->bytes_read, &kept->bytes_written);

@@ -339,6 +339,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                                        &engine.first_tick, kept ? &*kept : nullptr)
                            : typical;
   costs.can_read = costs.can_read && engine.channel->can_read();
+  costs.can_write = engine.channel->can_write();
   costs.apply_to(engine.channel->traits().mirrors, comm->ranks_per_core_);
   engine.channel->rest();
   engine.numbers = options.known_as;

@@ -357,7 +357,7 @@ bool Runner::move(C& cursor, const Step& step) {
                dst = remote_of(cursor, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
   if constexpr (kSmall<C>) {
-    if (!src.mapped) return false;  // the system must read it, which the operation in the ring does
+    if (!src.mapped || !dst.mapped) return false;  // the system moves bytes only in the ring
     if (src.mapped == dst.mapped) return true;
     if (bytes <= kInlineBytes)
       copy_inline(dst.mapped, src.mapped, bytes);
@@ -369,6 +369,7 @@ bool Runner::move(C& cursor, const Step& step) {
     const uint64_t into = cursor.plan->slot_bytes(step.dst),
                    out_of = cursor.plan->slot_bytes(step.src);
     if (!src.mapped) return read(cursor, src, step.src.rank, dst.mapped, bytes);
+    if (!dst.mapped) return write(cursor, dst, step.dst.rank, src.mapped, bytes);
     if (src.mapped == dst.mapped) return true;  // in place
     if (bytes > SmallCall::kBytes && was_placed(cursor, step, bytes)) return true;
     const uint64_t ahead = step.src.offset + kAheadBytes;

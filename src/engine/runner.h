@@ -245,7 +245,10 @@ class Runner {
   // need not save registers.
   [[gnu::noinline]] void copy_by_slot(void* to, const void* from, uint64_t bytes, uint64_t into,
                                       const OperationSettings& how);
+  // The system reads private memory of a peer, or writes to it.
   bool read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes);
+  bool write(const Operation& op, const Remote& remote, int rank, const void* src, uint64_t bytes);
+  bool by_system(const Operation& op, int rank, const Status& moved, const char* what);
   // Tells the transport where this rank wants the bytes that it will copy out of mirrors in this
   // round, and in the rounds that peers may begin meanwhile. They can then go straight there.
   void expect_ahead(Operation& op);

@@ -50,10 +50,18 @@ void Runner::copy_by_slot(void* to, const void* from, uint64_t bytes, uint64_t i
 }
 
 bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes) {
-  const Status read = channel_.read(rank, remote.address, dst, bytes);
+  return by_system(op, rank, channel_.read(rank, remote.address, dst, bytes), "read");
+}
+
+bool Runner::write(const Operation& op, const Remote& remote, int rank, const void* src,
+                   uint64_t bytes) {
+  return by_system(op, rank, channel_.write(rank, remote.address, src, bytes), "wrote to");
+}
+
+bool Runner::by_system(const Operation& op, int rank, const Status& moved, const char* what) {
   tally_.kernel_copied();
-  if (read.ok()) return true;
-  const fsccl_status_t code = read.code();
+  if (moved.ok()) return true;
+  const fsccl_status_t code = moved.code();
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
   // Two other reasons are possible. The rank may have ended because another rank died, and have
   // been the first to report that death. Or it may have learned of a death before this rank did,
@@ -66,10 +74,10 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
     return false;
   if (code == FSCCL_ERR_PEER_DEAD)
     give_up(op, code, rank,
-            fmt::format("rank {} died while {} read its memory", known_as(rank),
-                        describe_for(rank_, op.fingerprint)));
+            fmt::format("rank {} died while {} {} its memory", known_as(rank),
+                        describe_for(rank_, op.fingerprint), what));
   else
-    give_up(op, code, rank, fmt::format("rank {}: {}", known_as(rank), read.text()));
+    give_up(op, code, rank, fmt::format("rank {}: {}", known_as(rank), moved.text()));
   return false;
 }
 

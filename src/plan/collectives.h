@@ -137,6 +137,8 @@ Plan all_reduce_inline(const Shape&);
 Plan broadcast_inline(const Shape&);
 // All ranks move bytes: receivers pull most of the root's buffer, and the root pushes the rest.
 Plan broadcast_balanced(const Shape&);
+// The same with private memory, which the system reads and writes.
+Plan broadcast_balanced_read(const Shape&);
 // Receivers pull all of the root's buffer, which may be memory that the system reads for them.
 Plan broadcast_read(const Shape&);
 // Every rank reads its part of the inputs, and then the others' parts of the result.

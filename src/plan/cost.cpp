@@ -140,6 +140,8 @@ class Follower {
     const Buffer& src = plan.buffers[step.src.buffer];
     if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot)
       return costs_.slot(bytes) / 2;
+    const bool to_peer = step.kind == StepKind::copy && dst.rank != plan.rank;
+    if (to_peer && reads_) return costs_.reading(bytes, moved_);  // the system writes as it reads
     if (!from_peer) return own_copy(step, bytes);
     if (src.slot) return costs_.slot(bytes) / 2;
     return reads_ ? costs_.reading(bytes, moved_, src.role == Role::output) : copy(bytes);

@@ -60,6 +60,7 @@ struct Costs {
   std::optional<double> own_per_byte;
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
+  bool can_write = false;  // the system also writes to peers' private memory
   // Signals are messages, which are received in the background: a wait for a signal that has come
   // takes no time. In shared memory each wait takes the time of an exchange, because the signal
   // line is then fetched from another core.
@@ -83,6 +84,9 @@ struct Costs {
   bool reading_pays(uint64_t bytes, uint64_t in_all) const {
     return can_read && reading(bytes, in_all) < slot(bytes);
   }
+  // Returns true if a rank may write to the private memory of others. It does not where ranks share
+  // cores: another rank can use the core meanwhile, and need not wait until the writer has it.
+  bool may_write() const { return can_read && can_write && sharers <= 1; }
 };
 
 // Counts the bytes of operands that a plan reads and writes.

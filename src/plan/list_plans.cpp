@@ -250,7 +250,9 @@ Plan list_in_one_copy(const ListShape& shape, const char* name, bool pushes) {
 }  // namespace
 
 Plan list_direct(const ListShape& shape) { return list_in_one_copy(shape, "_direct", true); }
-Plan list_read(const ListShape& shape) { return list_in_one_copy(shape, "_read", false); }
+Plan list_read(const ListShape& shape, bool pushes) {
+  return list_in_one_copy(shape, "_read", pushes);
+}
 
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
   // The root of a broadcast also packs pieces, so its buckets have the same limit.

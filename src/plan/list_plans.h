@@ -3,8 +3,8 @@
 // (recv); a broadcast has only recv. There are three algorithms:
 //   list_direct   Ranks read and write each other's buffers, whose addresses were exchanged before
 //                 (`address_exchanged`).
-//   list_read     Ranks only read each other's buffers. It is for private memory, which the system
-//                 reads.
+//   list_read     For private memory, which the system reads: ranks only read each other's buffers.
+//                 In a broadcast the root may also write a share, which the system then writes.
 //   list_slots    Bytes go through slots, in a series of plans. Each plan fills a slot, or in an
 //                 all-gather several slots, with a bucket each: pieces of as many tensors as fit.
 //                 Small tensors thus travel packed.
@@ -44,7 +44,8 @@ struct ListShape {
 };
 
 Plan list_direct(const ListShape& shape);
-Plan list_read(const ListShape& shape);
+// `pushes` is only for a broadcast: its root writes a share of the bytes to the other ranks.
+Plan list_read(const ListShape& shape, bool pushes);
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes);
 
 // Predicts the time in ns of all plans of list_slots(). `shapes` are those of the two ranks that

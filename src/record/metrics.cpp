@@ -28,7 +28,7 @@ constexpr Family kFamilies[] = {
     {"fsccl_operations_in_flight", "gauge", "", "Operations submitted and not complete."},
     {"fsccl_read_bytes", "counter", "bytes", "Bytes of operands read by this rank's cores."},
     {"fsccl_written_bytes", "counter", "bytes", "Bytes of operands written by this rank's cores."},
-    {"fsccl_kernel_copies", "counter", "", "Reads of a peer's private memory by the system."},
+    {"fsccl_kernel_copies", "counter", "", "Copies by the system, from or to a peer's memory."},
     {"fsccl_sleeps", "counter", "", "Waits that gave up their core."},
     {"fsccl_sleep_seconds", "counter", "seconds", "Time that these waits slept."},
     {"fsccl_failed", "gauge", "", "1: the communicator has failed."},

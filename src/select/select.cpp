@@ -30,6 +30,7 @@ struct PlanMakers {
   std::vector<SlotPlanMaker> through_slots;
   bool readable = true;  // `direct` only reads peers' memory
   PlanMaker reading;     // makes a plan that only reads, if `direct` also writes; may be null
+  PlanMaker writing;     // makes a plan that reads and writes private memory; may be null
   bool can_be_read() const { return readable || reading; }
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
@@ -112,6 +113,8 @@ PlanMakers makers_of(OpCode op, const Shape& shape, uint64_t asked) {
       makers.direct = broadcast_balanced;
       makers.readable = false;
       makers.reading = broadcast_read;
+      // The receiver of a message does not depend on what its sender does meanwhile.
+      if (op == OpCode::broadcast) makers.writing = broadcast_balanced_read;
       return makers;
     }
     case OpCode::reduce_scatter:
@@ -330,11 +333,20 @@ constexpr double kOperationNs = 600;
 
 // Adds the candidate that reads private memory, and returns its place. All ranks learn in the first
 // exchange of the direct plan, which takes `asking` ns, where the buffers are. A plan that replaces
-// the direct one comes after this exchange.
-size_t add_read(OpCode op, const PlanMakers& makers, const std::array<Plan, 2>& direct,
-                double asking, PricedCandidates* priced) {
-  double ns = makers.reading ? asking + priced->price_of(priced->plans_of(makers.reading), true).ns
-                             : priced->price_of(direct, true).ns;
+// the direct one comes after this exchange. The cheaper one of two such plans becomes
+// makers.reading.
+size_t add_read(OpCode op, PlanMakers& makers, const std::array<Plan, 2>& direct, double asking,
+                bool may_write, PricedCandidates* priced) {
+  const auto price_of = [&](const PlanMaker& make) {
+    return priced->price_of(priced->plans_of(make), true).ns;
+  };
+  double ns =
+      makers.reading ? asking + price_of(makers.reading) : priced->price_of(direct, true).ns;
+  if (may_write && makers.writing)
+    if (const double written = asking + price_of(makers.writing); written < ns) {
+      makers.reading = makers.writing;
+      ns = written;
+    }
   ns += kOperationNs;
   return priced->add(std::string(op_name(op)) + "_read", 0, ns, "private");
 }
@@ -387,7 +399,8 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     const size_t direct_at = priced.add(direct[0].name, 0, direct_ns, "pool");
     const bool can_read = options.costs.can_read && makers.can_be_read();
     const double asking = options.costs.exchange;
-    const size_t read_at = can_read ? add_read(op, makers, direct, asking, &priced) : 0;
+    const size_t read_at =
+        can_read ? add_read(op, makers, direct, asking, options.costs.may_write(), &priced) : 0;
     eager = rule ? names_slots(rule, makers)
             : options.eager_bytes == kConfigAuto
                 ? prefer_eager(slots, direct_ns, asking)

@@ -24,6 +24,10 @@ class ForwardingChannel : public Channel {
   Status read(int peer, uint64_t address, void* destination, size_t bytes) override {
     return inner->read(peer, address, destination, bytes);
   }
+  bool can_write() const override { return inner->can_write(); }
+  Status write(int peer, uint64_t address, const void* source, size_t bytes) override {
+    return inner->write(peer, address, source, bytes);
+  }
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override {
     return inner->slots(rank, ring_bytes, slot_bytes);
   }

@@ -22,8 +22,8 @@
 
 namespace fsccl::shm {
 
-// "FSCCLshn". Each change of Geometry gets another number.
-inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686eull;
+// "FSCCLsho". Each change of Geometry gets another number.
+inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686full;
 inline constexpr size_t kPage = 4096;
 
 // The geometry that rank 0 has chosen. The others check it before they map anything. Only rank 0
@@ -46,8 +46,10 @@ struct alignas(kPage) Header {
 
 struct Hello {
   uint64_t can_read;       // this rank could read its neighbour's memory
+  uint64_t can_write;      // this rank could write to it
   uint64_t probe_address;  // address of probe_value in this process
   uint64_t probe_value;
+  uint64_t landing_address;  // address of memory of this process to which a peer may write
 };
 
 struct alignas(kPage) RankBlock {
@@ -55,6 +57,8 @@ struct alignas(kPage) RankBlock {
   alignas(64) uint32_t sleepers;
   alignas(64) Hello hello;
   uint32_t left;  // 1: this rank has closed its channel
+  // This rank writes to the private memory of the peer of this rank less 1. 0: it writes to none.
+  alignas(64) uint32_t writes_to;
 };
 static_assert(sizeof(fsccl_transport_line_t) == 64);
 static_assert(sizeof(RankBlock) == kPage && sizeof(Header) == kPage);

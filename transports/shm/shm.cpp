@@ -24,8 +24,9 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "base/write_file.h"
+#include "transports/shm/claims.h"
 #include "transports/shm/mapping.h"
-#include "transports/shm/read_memory.h"
+#include "transports/shm/peer_memory.h"
 #include "transports/shm/segment.h"
 
 namespace fsccl::shm {
@@ -41,6 +42,8 @@ struct Channel final : fsccl::Channel {
   void word(int peer, uint32_t tick, fsccl_transport_word_t* word) override;
   bool can_read() const override { return reads; }
   Status read(int peer, uint64_t address, void* destination, size_t bytes) override;
+  bool can_write() const override { return writes; }
+  Status write(int peer, uint64_t address, const void* source, size_t bytes) override;
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override;
   Status reserve() override;
   void prepare(uint32_t tick) override;
@@ -62,6 +65,7 @@ struct Channel final : fsccl::Channel {
   std::vector<int32_t> pids;
   int32_t processor = -1;  // the core from which this rank signalled, some signals ago
   bool reads = false;      // this rank can read the private memory of peers
+  bool writes = false;     // and write to it
   bool opened = false;     // if false, the end of the channel does not count as leaving
 };
 
@@ -218,27 +222,34 @@ Status meet(Channel& channel, uint32_t tick, const ChannelRequest& request) {
   return success();
 }
 
-// Tests whether private memory can be read. The result holds for the whole channel: every rank
-// tries its neighbour, and all must succeed.
+// A peer that tries whether it may write to this process writes here. Nobody reads it. It is there
+// as long as the process, because a late peer may still try when this rank has given up.
+uint64_t landing = 0;
+
+// Tests whether private memory can be read and written. The result holds for the whole channel:
+// every rank tries its neighbour, and all must succeed.
 Status probe_single_copy(Channel& channel, const ChannelRequest& request, uint32_t& tick) {
   Hello& mine = channel.blocks[channel.rank].hello;
   const uint64_t value =
       request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
   mine.probe_address = reinterpret_cast<uint64_t>(&value);
   mine.probe_value = value;
+  mine.landing_address = reinterpret_cast<uint64_t>(&landing);
   FSCCL_TRY(meet(channel, tick++, request));
   const int neighbour = (channel.rank + 1) % channel.ranks;
   const Hello& other = channel.blocks[neighbour].hello;
+  const int32_t pid = channel.pids[static_cast<size_t>(neighbour)];
   uint64_t seen = 0;
-  const bool read = request.single_copy &&
-                    read_memory(channel.pids[static_cast<size_t>(neighbour)], other.probe_address,
-                                &seen, sizeof seen) &&
-                    seen == other.probe_value;
-  mine.can_read = read ? 1 : 0;
+  mine.can_read = request.single_copy &&
+                  read_memory(pid, other.probe_address, &seen, sizeof seen) &&
+                  seen == other.probe_value;
+  mine.can_write = mine.can_read && write_memory(pid, other.landing_address, &seen, sizeof seen);
   FSCCL_TRY(meet(channel, tick++, request));
-  channel.reads = true;
-  for (int rank = 0; rank < channel.ranks; rank++)
+  channel.reads = channel.writes = true;
+  for (int rank = 0; rank < channel.ranks; rank++) {
     channel.reads &= channel.blocks[rank].hello.can_read == 1;
+    channel.writes &= channel.blocks[rank].hello.can_write == 1;
+  }
   return success();
 }
 
@@ -270,7 +281,7 @@ Result<OpenedChannel> open_channel(const ChannelRequest& request) {
   channel->pids.assign(request.pids.begin(), request.pids.end());
   FSCCL_TRY(open_segment(*channel, request));
   uint32_t tick = 1;
-  channel->reads = request.single_copy;
+  channel->reads = channel->writes = request.single_copy;
   if (!request.known) FSCCL_TRY(probe_single_copy(*channel, request, tick));
   channel->opened = true;
   return OpenedChannel{std::move(channel), tick};
@@ -357,6 +368,11 @@ Status Channel::read(int peer, uint64_t address, void* destination, size_t bytes
       bytes, std::strerror(errno));
 }
 
+Status Channel::write(int peer, uint64_t address, const void* source, size_t bytes) {
+  return write_under_claim(*header, blocks[rank], {peer, pids[static_cast<size_t>(peer)]}, address,
+                           source, bytes);
+}
+
 std::byte* Channel::slots(int of, size_t* ring_bytes, size_t* slot_bytes) const {
   *ring_bytes = bytes_of_ring;
   *slot_bytes = bytes_of_slot;
@@ -381,12 +397,15 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
   if (around) return around->fail(failure);
   std::atomic_ref<uint32_t> state(header->failure_state);
   uint32_t none = 0;
-  if (!state.compare_exchange_strong(none, 1)) return;
-  header->failure = failure;
-  header->failure.text[sizeof(failure.text) - 1] = '\0';
-  // This store pairs with the load in failure(): a rank that sees state 2 sees the failure.
-  state.store(2, std::memory_order_release);
-  wake_all(*this);
+  if (state.compare_exchange_strong(none, 1)) {
+    header->failure = failure;
+    header->failure.text[sizeof(failure.text) - 1] = '\0';
+    // This store pairs with the load in failure(): a rank that sees state 2 sees the failure.
+    state.store(2, std::memory_order_release);
+    wake_all(*this);
+  }
+  for (int peer = 0; peer < ranks && writes; peer++)
+    await_claim(blocks[peer], rank, pids[static_cast<size_t>(peer)]);
 }
 
 const fsccl_transport_failure_t* Channel::failure() {

@@ -153,6 +153,7 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
   }
   plans.push_back(broadcast_balanced(shape));
   plans.push_back(broadcast_read(shape));
+  plans.push_back(broadcast_balanced_read(shape));
   plans.push_back(all_reduce_read(shape));
   for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 3u * kMaxTicks * kRanks) << plan.name;
 }

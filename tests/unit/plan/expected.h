@@ -176,6 +176,8 @@ inline const std::vector<Collective>& collectives() {
         {"broadcast_inline", broadcast_inline, expect_broadcast, nullptr, part, true, false, false},
         {"broadcast_balanced", broadcast_balanced, expect_broadcast, nullptr, any, true, false,
          false},
+        {"broadcast_balanced_read", broadcast_balanced_read, expect_broadcast, nullptr, any, true,
+         false, false},
         {"broadcast_read", broadcast_read, expect_broadcast, nullptr, any, true, false, false},
         {"broadcast_slots", slots(broadcast_movement), expect_broadcast, nullptr, any, true, false,
          false},

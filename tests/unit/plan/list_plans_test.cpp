@@ -98,7 +98,10 @@ ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
   return shape;
 }
 
-// Verifies the plan of a list. `in_one_copy` is list_direct or list_read, or null for a plan
+Plan reading(const ListShape& shape) { return list_read(shape, false); }
+Plan reading_and_writing(const ListShape& shape) { return list_read(shape, true); }
+
+// Verifies the plan of a list. `in_one_copy` makes a plan in one copy, or is null for a plan
 // through slots.
 Status verify_list(ListShape shape, Plan (*in_one_copy)(const ListShape&),
                    const std::vector<Alias>& aliases) {
@@ -128,7 +131,8 @@ TEST_P(Lists, AreProved) {
     for (int round = 0; round < 40; ++round) {
       ListShape shape = random_list(GetParam(), ranks, random);
       const std::vector<Alias> aliases = round % 2 ? in_place(shape, random) : std::vector<Alias>{};
-      for (Plan (*const in_one_copy)(const ListShape&) : {&list_direct, &list_read, kSlots})
+      for (Plan (*const in_one_copy)(const ListShape&) :
+           {&list_direct, &reading, &reading_and_writing, kSlots})
         for (const bool mirrored : {false, true}) {
           if (in_one_copy != kSlots && mirrored) continue;
           shape.mirrored = mirrored;

@@ -57,6 +57,15 @@ TEST(Select, FollowsWhatWasMeasured) {
   // reads peers' memory.
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
             "broadcast_balanced else broadcast_read");
+  options.costs.can_write = true;
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
+            "broadcast_balanced else broadcast_balanced_read");
+  EXPECT_EQ(chosen(OpCode::send, shape_of(2, 1 << 20), options),
+            "broadcast_balanced else broadcast_read");
+  options.costs.sharers = 2;
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
+            "broadcast_balanced else broadcast_read");
+  options.costs.sharers = 1;
   EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), options),
             "all_reduce_direct else all_reduce_read");
   options.costs.can_read = false;

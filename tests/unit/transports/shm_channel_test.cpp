@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -72,9 +74,9 @@ int64_t minor_faults() {
   return used.ru_minflt;
 }
 
-// Opens, as rank 1, the file of a channel that another rank has made.
-Result<OpenedChannel> open_file(const Fd& file) {
-  const int32_t pids[kRanks] = {getpid(), getpid()};
+// Opens, as rank 1, the file of a channel that another rank has made, in process `rank_zero`.
+Result<OpenedChannel> open_file(const Fd& file, pid_t rank_zero = getpid()) {
+  const int32_t pids[kRanks] = {rank_zero, getpid()};
   Offered offering(file.get());
   ChannelRequest request;
   request.rank = 1;
@@ -82,7 +84,7 @@ Result<OpenedChannel> open_file(const Fd& file) {
   request.pids = pids;
   request.tag = kTag;
   request.deadline_ns = now_ns() + 20'000'000'000;
-  request.known = true;
+  request.known = request.single_copy = true;
   request.opening = &offering;
   return shm_transport()->open(request);
 }
@@ -163,6 +165,109 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
             return b == std::byte{0xEE};
           })) << ahead;
         }
+      });
+  ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
+}
+
+// Writes are right for every place within a page, like reads.
+TEST(ShmChannel, WritesToAnyPlaceWithinAPage) {
+  constexpr size_t kBytes = 3 * 32768 + 777;
+  alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];
+  for (size_t i = 0; i < sizeof from; i++) from[i] = static_cast<std::byte>(i * 5 + i / 256);
+  const Opened opened = open_offered(
+      geometry(), bytes_of(geometry()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](Channel& channel) {
+        for (const size_t ahead : {0, 1, 16, 31, 32, 4095}) {
+          std::fill(std::begin(to), std::end(to), std::byte{0xEE});
+          std::byte* const place = to + 100 + ahead;
+          const Status wrote =
+              channel.write(0, reinterpret_cast<uint64_t>(place), from + 100, kBytes);
+          ASSERT_TRUE(wrote.ok()) << wrote.text();
+          EXPECT_TRUE(std::equal(from + 100, from + 100 + kBytes, place)) << ahead;
+          const auto untouched = [](std::byte b) { return b == std::byte{0xEE}; };
+          EXPECT_TRUE(std::all_of(to, place, untouched)) << ahead;
+          EXPECT_TRUE(std::all_of(place + kBytes, std::end(to), untouched)) << ahead;
+        }
+      });
+  ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
+}
+
+// A mapping of the file of a channel, through which a test acts as rank 0.
+class RankZero {
+ public:
+  explicit RankZero(const Fd& file)
+      : memory_(mmap(nullptr, bytes_of(geometry()), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                     0)) {}
+  RankZero(const RankZero&) = delete;
+  ~RankZero() { munmap(memory_, bytes_of(geometry())); }
+  // Says that rank 0 writes to rank 1, or that it does not.
+  void writes(bool now) { std::atomic_ref(block().writes_to).store(now ? 2 : 0); }
+  bool sees_failure() const {
+    return std::atomic_ref(static_cast<Header*>(memory_)->failure_state).load() == 2;
+  }
+
+ private:
+  RankBlock& block() {
+    return *reinterpret_cast<RankBlock*>(static_cast<std::byte*>(memory_) + sizeof(Header));
+  }
+  void* const memory_;
+};
+
+// The memory of a rank that has failed may be given back to its owner, so the failure waits for the
+// peer that writes there.
+TEST(ShmChannel, AFailureWaitsForAPeerThatWrites) {
+  const Fd file = file_of(geometry(), bytes_of(geometry()));
+  const Result<OpenedChannel> opened = open_file(file);
+  ASSERT_TRUE(opened.ok());
+  RankZero zero(file);
+  zero.writes(true);
+  std::atomic<bool> writing{true};
+  std::thread fails([&] {
+    opened.value().channel->fail({});
+    EXPECT_FALSE(writing);
+  });
+  while (!zero.sees_failure()) std::this_thread::yield();
+  writing = false;
+  zero.writes(false);
+  fails.join();
+}
+
+// A process that was killed while it wrote does not write any more, also if nobody has waited for
+// its end yet.
+TEST(ShmChannel, AFailureDoesNotWaitForADeadPeer) {
+  const pid_t child = fork();
+  if (child == 0) pause();
+  const Fd file = file_of(geometry(), bytes_of(geometry()));
+  const Result<OpenedChannel> opened = open_file(file, child);
+  ASSERT_TRUE(opened.ok());
+  RankZero zero(file);
+  zero.writes(true);
+  kill(child, SIGKILL);
+  opened.value().channel->fail({});
+  siginfo_t ended{};
+  EXPECT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG), 0);
+  EXPECT_EQ(ended.si_pid, child) << "fail() returned before the process had ended";
+}
+
+TEST(ShmChannel, NothingIsWrittenAfterAFailure) {
+  const Opened opened = open_offered(
+      geometry(), bytes_of(geometry()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](Channel& channel) {
+        channel.fail({});
+        const uint64_t from = 1;
+        uint64_t to = 2;
+        const Status wrote = channel.write(0, reinterpret_cast<uint64_t>(&to), &from, sizeof from);
+        EXPECT_FALSE(wrote.ok());
+        EXPECT_EQ(to, 2u);
+      });
+  ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
+}
+
+TEST(ShmChannel, AWriteThatCannotBeMadeSaysWhy) {
+  const Opened opened = open_offered(
+      geometry(), bytes_of(geometry()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](Channel& channel) {
+        const uint64_t from = 1;
+        const Status wrote = channel.write(0, 4096, &from, sizeof from);
+        EXPECT_EQ(wrote.code(), FSCCL_ERR_LINK);
+        EXPECT_NE(wrote.text().find("Bad address"), std::string::npos) << wrote.text();
       });
   ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
 }

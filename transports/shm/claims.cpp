@@ -1,0 +1,56 @@
+#include "transports/shm/claims.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/wait.h"
+#include "transports/shm/peer_memory.h"
+
+namespace fsccl::shm {
+namespace {
+
+constexpr size_t kAtOnce = 4u << 20;  // a rank that fails waits for so many bytes at most
+constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 1'000'000;
+// A writer that is stopped is waited for as long as a write can take by any measure.
+constexpr int64_t kLongestWriteMs = 60'000;
+
+uint32_t claim_on(int rank) { return static_cast<uint32_t>(rank) + 1; }
+
+}  // namespace
+
+Status write_under_claim(Header& header, RankBlock& own, const Owner& owner, uint64_t address,
+                         const void* source, size_t bytes) {
+  std::atomic_ref<uint32_t> claim(own.writes_to);
+  const std::atomic_ref<uint32_t> failure_state(header.failure_state);
+  for (size_t done = 0; done < bytes;) {
+    const size_t now = std::min(bytes - done, kAtOnce);
+    claim.store(claim_on(owner.rank), std::memory_order_seq_cst);
+    const bool failed = failure_state.load(std::memory_order_seq_cst) != 0;
+    const bool written = !failed && write_memory(owner.pid, address + done,
+                                                 static_cast<const std::byte*>(source) + done, now);
+    const int error = errno;
+    // This store pairs with the load in await_claim(): a rank that sees it may use its memory.
+    claim.store(0, std::memory_order_release);
+    if (failed) return fail(FSCCL_ERR_LINK, "the communicator has failed");
+    if (!written)
+      return fail(error == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK,
+                  "cannot write {} bytes to its memory: {}; is its buffer as large as the call "
+                  "says, and may it be written? (FSCCL_SINGLE_COPY=off avoids such writes)",
+                  now, std::strerror(error));
+    done += now;
+  }
+  return success();
+}
+
+void await_claim(RankBlock& peer, int rank, int32_t pid) {
+  const auto none = [&] {
+    return std::atomic_ref<uint32_t>(peer.writes_to).load(std::memory_order_seq_cst) !=
+           claim_on(rank);
+  };
+  const auto ended = [&] { return has_ended(pid); };
+  (void)wait_until(none, Deadline::in_ms(kLongestWriteMs), ended,
+                   Naps(0, kFirstNapNs, kLongestNapNs));
+}
+
+}  // namespace fsccl::shm
