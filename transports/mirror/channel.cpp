@@ -1,7 +1,6 @@
 #include "transports/mirror/channel.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,13 +15,6 @@
 namespace fsccl::mirror {
 namespace {
 
-constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
-// For each of its slots the ring is longer by a kSmallPart-th of a slot. This room is for small
-// slots (transport.h).
-constexpr size_t kSmallPart = 16;
-// The bytes that one slot of each rank takes, over all ranks. The rings of a channel hold
-// FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
-constexpr size_t kSlotsBytes = 4u << 20;
 constexpr int32_t kLate = 1 << 20;  // no message comes so many ticks late
 constexpr int kTellAll = 64;  // number of ranks up to which a failing rank tells all others itself
 // When a connection has broken, the channel waits so long for the job to say that the rank died.
@@ -40,21 +32,6 @@ fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer,
 
 }  // namespace
 
-Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED)
-    return fail_errno(
-        errno, fmt::format("cannot map {} bytes for the slots of a channel between hosts", bytes));
-  madvise(base, bytes, MADV_DONTFORK);
-  return std::make_shared<Mirrors>(static_cast<std::byte*>(base), bytes);
-}
-Mirrors::~Mirrors() { munmap(base_, bytes_); }
-
-size_t chosen_slot_bytes(size_t ranks, size_t most) {
-  return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
-}
-
 Channel::Channel(Setup setup)
     : fsccl::Channel(
           {.transport = setup.node->name(), .mirrors = true, .signals_one = true, .places = true}),
@@ -64,8 +41,8 @@ Channel::Channel(Setup setup)
                chosen = chosen_slot_bytes(ranks, setup_.node->most_slot_bytes());
   slot_bytes_ = round_up(std::max(setup_.slot_bytes ? setup_.slot_bytes : chosen,
                                   ranks * sizeof(fsccl_transport_line_t)),
-                         kPage);
-  ring_bytes_ = FSCCL_TRANSPORT_SLOTS * (slot_bytes_ + round_up(slot_bytes_ / kSmallPart, kPage));
+                         Mirrors::kPage);
+  ring_bytes_ = ring_bytes_of(slot_bytes_);
   for (size_t rank = 0; rank < setup_.members.size(); rank++)
     ranks_.emplace_back(setup_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
@@ -102,11 +79,15 @@ Channel::~Channel() {
   rest();
 }
 
+size_t Channel::pair_ring_bytes() const {
+  return ring_bytes_of(std::min(slot_bytes_, kPairSlotBytes));
+}
+
 Result<OpenedChannel> Channel::pair(int from, int to) {
   Setup inside = setup_;
   inside.around = this;
-  inside.meeting = inside.tag =
-      mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
+  inside.meeting = mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
+  inside.tag = meeting();
   inside.rank = setup_.rank == from ? 0 : 1;
   inside.members = {setup_.members[static_cast<size_t>(from)],
                     setup_.members[static_cast<size_t>(to)]};
@@ -393,7 +374,10 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
 
 void Channel::hear(int from, const Header& header, const void* data, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  if (header.kind == MessageKind::left) peer.last = header.sent + 1;
+  if (header.kind == MessageKind::left) {
+    if (peer.last) return;  // the peer has said so before
+    peer.last = header.sent + 1;
+  }
   count(peer);
   fsccl_transport_failure_t failure;
   if (header.kind != MessageKind::failure || bytes != sizeof failure) return;

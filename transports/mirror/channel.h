@@ -13,24 +13,10 @@
 #include <memory>
 #include <vector>
 
+#include "transports/mirror/mirrors.h"
 #include "transports/mirror/node.h"
 
 namespace fsccl::mirror {
-
-// Anonymous memory for the ring of each rank. Pages exist when they are first written.
-class Mirrors {
- public:
-  static Result<std::shared_ptr<Mirrors>> make(size_t bytes);
-  Mirrors(std::byte* base, size_t bytes) : base_(base), bytes_(bytes) {}
-  ~Mirrors();
-  Mirrors(const Mirrors&) = delete;
-  std::byte* at(size_t offset) const { return base_ + offset; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  std::byte* base_;
-  size_t bytes_;
-};
 
 // The failure of a channel and of the channels inside it, as far as this rank knows. It changes
 // under the mutex of the node.
@@ -39,10 +25,6 @@ struct Board {
   fsccl_transport_failure_t failure{};
   std::vector<Channel*> channels;  // the channel and those inside it that are open here
 };
-
-// Returns the slot size of a channel of so many ranks whose transport moves messages of up to
-// `most` bytes well. It is used if the opener asks for no other size.
-size_t chosen_slot_bytes(size_t ranks, size_t most);
 
 class Channel final : public fsccl::Channel {
  public:
@@ -87,6 +69,8 @@ class Channel final : public fsccl::Channel {
   uint64_t tag() const { return setup_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
+  // Returns the bytes of the ring that each rank of a pair in this channel has.
+  size_t pair_ring_bytes() const;
   // Returns the place for the bytes of a message. If they lie outside of the ring, the channel
   // fails and null is returned. `at_once` says that the bytes have arrived already.
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);

@@ -20,8 +20,9 @@ enum class MessageKind : uint32_t {
 
 struct Header {
   uint64_t channel;  // the number of the channel
-  uint64_t tag;      // a hash of the channel's number and its ranks
-  uint64_t at;       // the place of the bytes in the sender's ring
+  // a hash of the channel's number and its ranks; in a pair, the number of the channel around it
+  uint64_t tag;
+  uint64_t at;  // the place of the bytes in the sender's ring
   // A message of the kind `line` has the number of bytes that its receiver gets under this tick,
   // including those of the message. A message of the kind `left` has the number of messages that
   // its receiver gets before it on this channel.

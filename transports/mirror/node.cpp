@@ -11,6 +11,8 @@ namespace {
 // The most bytes of messages that a rank keeps for channels that it has not opened yet. A peer that
 // sends more loses its connection.
 constexpr size_t kMostEarlyBytes = 256u << 20;
+// Two ranks of a pair have at most so many messages under way, for as many ticks.
+constexpr size_t kMostEarlyMessages = size_t{4} * FSCCL_TRANSPORT_TICKS;
 
 }  // namespace
 
@@ -119,7 +121,32 @@ void Node::refuse(int from, const Header& header) {
   send_failure(from, answer, failure);
 }
 
-bool Node::can_keep(int from, size_t bytes) {
+bool Node::over(int from, const Header& header) {
+  // The tag of a pair is the number of the channel around it. No other tag is another channel's
+  // number.
+  if (closed(header.tag) && !channels_.contains(header.channel))
+    channels_[header.channel] = nullptr;
+  if (!closed(header.channel)) return false;
+  if (header.kind == MessageKind::line || header.kind == MessageKind::bytes) {
+    Header answer{};
+    answer.channel = header.channel;
+    answer.tag = header.tag;
+    answer.kind = MessageKind::left;
+    send(from, answer, {});
+  }
+  return true;
+}
+
+bool Node::can_keep(int from, const Header& header, size_t bytes) {
+  if (const Channel* const around = find(header.tag)) {
+    const auto found = early_.find(header.channel);
+    if (bytes + (found == early_.end() ? 0 : found->second.bytes) <=
+        around->pair_ring_bytes() + kMostEarlyMessages * sizeof(Early))
+      return true;
+    broke(from, fmt::format("rank {} sent more bytes to rank {} than the ring of two ranks holds",
+                            from, rank_));
+    return false;
+  }
   if (bytes <= kMostEarlyBytes && early_bytes_ <= kMostEarlyBytes - bytes) return true;
   broke(from, fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made",
                           from, kMostEarlyBytes, rank_));
@@ -130,7 +157,7 @@ bool Node::can_keep(int from, size_t bytes) {
 // then `data` is their descriptor, the node keeps that, and the function returns true.
 bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool offered) {
   const size_t taken = sizeof(Early) + (offered ? 0 : bytes);
-  if (closed(header.channel) || !can_keep(from, taken)) return false;
+  if (over(from, header) || !can_keep(from, header, taken)) return false;
   Early early;
   early.from = from;
   early.header = header;
@@ -140,7 +167,11 @@ bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool o
   } else {
     early.bytes.assign(static_cast<uint8_t*>(data), static_cast<uint8_t*>(data) + bytes);
   }
-  early_[header.channel].push_back(std::move(early));
+  Waiting& waiting = early_[header.channel];
+  waiting.messages.push_back(std::move(early));
+  waiting.bytes += taken;
+  if (!counts_early(header)) return offered;
+  waiting.counted += taken;
   early_bytes_ += taken;
   return offered;
 }
@@ -149,22 +180,31 @@ void Node::add(Channel* channel) {
   channels_[channel->meeting()] = channel;
   const auto found = early_.find(channel->meeting());
   if (found == early_.end()) return;
-  std::vector<Early> early = std::move(found->second);
+  const Waiting early = std::move(found->second);
   early_.erase(found);
-  for (Early& message : early) {
-    early_bytes_ -= sizeof(Early) + message.bytes.size();
+  early_bytes_ -= early.counted;
+  for (const Early& message : early.messages) {
     if (message.offer) {
       if (!deliver(message.from, message.header, message.offer, message.offer_bytes, true))
         drop_offer(message.offer);
       continue;
     }
-    deliver(message.from, message.header, message.bytes.data(), message.bytes.size(), false);
+    deliver(message.from, message.header, const_cast<uint8_t*>(message.bytes.data()),
+            message.bytes.size(), false);
   }
 }
 
+// Messages for pairs that this rank has never opened end with the channel that the pairs are in.
 void Node::remove(Channel* channel) {
   if (const auto found = channels_.find(channel->meeting()); found != channels_.end())
     found->second = nullptr;
+  closed_some_ = true;
+  std::erase_if(early_, [&](const auto& one) {
+    const Waiting& waiting = one.second;
+    if (waiting.messages.front().header.tag != channel->meeting()) return false;
+    forget(waiting);
+    return true;
+  });
 }
 
 bool Node::closed(uint64_t meeting) const {
@@ -172,10 +212,14 @@ bool Node::closed(uint64_t meeting) const {
   return found != channels_.end() && !found->second;
 }
 
+void Node::forget(const Waiting& waiting) {
+  early_bytes_ -= waiting.counted;
+  for (const Early& message : waiting.messages)
+    if (message.offer) drop_offer(message.offer);
+}
+
 void Node::drop_early() {
-  for (auto& [meeting, messages] : early_)
-    for (Early& message : messages)
-      if (message.offer) drop_offer(message.offer);
+  for (const auto& [meeting, waiting] : early_) forget(waiting);
   early_.clear();
 }
 

@@ -105,7 +105,7 @@ class Node : public TransportNode {
   virtual int events() const = 0;
   // Returns true if peers may wait for answers that a node gives only while it is moved on. The
   // node's thread then does so from time to time when no thread polls.
-  virtual bool owes_answers() const { return false; }
+  virtual bool owes_answers() const { return closed_some_; }
   virtual void interrupt() = 0;  // makes events() ready; called without the mutex
   // Fetches the bytes of an offer to `place`, or drops an offer that is not wanted. Only transports
   // whose ranks offer bytes have these two functions.
@@ -133,11 +133,16 @@ class Node : public TransportNode {
       starve(rank);
     }
   }
-  bool closed(uint64_t meeting) const;
-  // Returns true if this rank can keep so many bytes more for channels that are not open yet.
-  // Otherwise it ends the connection to `from`. A caller that then takes memory for such bytes
-  // counts them in early_bytes_.
-  bool can_keep(int from, size_t bytes);
+  // Returns true if the message is for a channel that this rank has closed, or for a pair in such a
+  // channel. The sender is told that this rank has left, because it may not know.
+  bool over(int from, const Header& header);
+  // Returns true if this rank can keep so many bytes more of messages for a channel that is not
+  // open yet. Otherwise it ends the connection to `from`. A caller that then takes memory for such
+  // bytes counts them in early_bytes_ if counts_early() is true.
+  bool can_keep(int from, const Header& header, size_t bytes);
+  // Messages for a pair in an open channel are bounded by the ring of the pair, so they do not
+  // count.
+  bool counts_early(const Header& header) const { return !find(header.tag); }
   void drop_early();
   Status start_service();
   void stop_service();
@@ -146,7 +151,8 @@ class Node : public TransportNode {
   std::mutex mutex_;
   std::unordered_map<uint64_t, Channel*> channels_;  // null: the channel was closed
   size_t early_bytes_ = 0;                           // memory for channels that are not open yet
-  std::atomic<bool> unflushed_{false};               // something was sent since all had left
+  bool closed_some_ = false;            // peers may ask for a channel that this rank has closed
+  std::atomic<bool> unflushed_{false};  // something was sent since all had left
 
  private:
   // A message for a channel that this rank has not opened yet.
@@ -157,11 +163,19 @@ class Node : public TransportNode {
     void* offer = nullptr;  // if it is not null, the transport has the bytes
     size_t offer_bytes = 0;
   };
+  // The messages for one channel.
+  struct Waiting {
+    std::vector<Early> messages;
+    size_t bytes = 0;    // memory that they take
+    size_t counted = 0;  // the part of it that early_bytes_ counts
+  };
   struct Link {
     bool broken = false, starved = false;
     std::string problem;
   };
   bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
+  bool closed(uint64_t meeting) const;
+  void forget(const Waiting& waiting);
   bool move(int rank) noexcept;  // calls advance()
   void starve(int rank) noexcept;
   void tell_lost(int rank) noexcept;
@@ -174,7 +188,7 @@ class Node : public TransportNode {
   const char* const name_;
   const bool checksum_;
   std::vector<Link> links_;  // by rank
-  std::unordered_map<uint64_t, std::vector<Early>> early_;
+  std::unordered_map<uint64_t, Waiting> early_;
 
   // State of the service (node_service.cpp).
   std::mutex sleep_mutex_;

@@ -51,9 +51,10 @@ void Node::try_next(Link& link) {
     if (fd.ok()) {
       dial.caller =
           std::make_unique<Caller>(fd.take(), address, credentials_, rank_, link.rank, ranks_);
+      link.dialled.store(dial.caller->fd(), std::memory_order_relaxed);
       if (watch(dial.caller->fd(), EPOLLOUT, about(About::dial, link.rank), EPOLL_CTL_ADD).ok())
         return;
-      hang_up(dial);
+      hang_up(link);
     }
     dial.problem = fd.ok() ? "too many open files" : fd.status().text();
   }
@@ -74,14 +75,16 @@ void Node::try_next(Link& link) {
   broke(link.rank, std::move(problem));
 }
 
-void Node::hang_up(Dial& dial) noexcept {
+void Node::hang_up(Link& link) noexcept {
+  Dial& dial = *link.dial;
+  link.dialled.store(-1, std::memory_order_relaxed);
   if (dial.caller) unwatch(dial.caller->fd());  // there is no descriptor if a link has taken it
   dial.caller.reset();
 }
 
 void Node::end_dial(Link& link) noexcept {
   if (!link.dial) return;
-  hang_up(*link.dial);
+  hang_up(link);
   link.dial.reset();
   dials_--;
 }
@@ -90,7 +93,7 @@ void Node::end_dial(Link& link) noexcept {
 void Node::attempt_failed(Link& link, const Status& why, bool again) {
   link.dial->problem = why.text();
   link.dial->again |= again;
-  hang_up(*link.dial);
+  hang_up(link);
   try_next(link);
 }
 

@@ -86,7 +86,8 @@ void Node::in_child(void* self) {
     if (fd >= 0) dup3(null.get(), fd, O_CLOEXEC);
   };
   give_up(node.listener_.get());
-  for (Link& link : node.links_to_) give_up(link.fd.load(std::memory_order_relaxed));
+  for (Link& link : node.links_to_)
+    for (const auto* fd : {&link.fd, &link.dialled}) give_up(fd->load(std::memory_order_relaxed));
 }
 
 // ---- sending
@@ -203,11 +204,11 @@ std::byte* Node::Link::begin(const Head& head) {
       header.kind == mirror::MessageKind::bytes || header.kind == mirror::MessageKind::line;
   channel = mirrored ? node.find(header.channel) : nullptr;
   if (!channel) {
-    if (mirrored && node.closed(header.channel)) return nullptr;
-    if (mirrored && !node.can_keep(rank, head.bytes)) return nullptr;
+    if (mirrored && node.over(rank, header)) return nullptr;
+    if (mirrored && !node.can_keep(rank, header, head.bytes)) return nullptr;
     goes = Goes::to_whole;
     whole.resize(head.bytes);
-    node.early_bytes_ += early = head.bytes;
+    if (node.counts_early(header)) node.early_bytes_ += early = head.bytes;
     return whole.data();
   }
   if (channel->tag() != header.tag) {

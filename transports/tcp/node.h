@@ -78,9 +78,11 @@ class Node : public mirror::Node {
 
     Node& node;
     const int rank;
-    std::atomic<int> fd{-1};  // -1 while there is no socket; the child of a fork reads it
-    bool over = false;        // nothing will be sent or received any more
-    bool deaf = false;        // the peer takes nothing more, but there may be something to read
+    // The socket of the link, and that of the dial. -1: there is none. The child of a fork reads
+    // them.
+    std::atomic<int> fd{-1}, dialled{-1};
+    bool over = false;  // nothing will be sent or received any more
+    bool deaf = false;  // the peer takes nothing more, but there may be something to read
     bool said_goodbye = false;
     // The last read found nothing. epoll says when to try again.
     bool dry = false;
@@ -112,7 +114,7 @@ class Node : public mirror::Node {
   void dial(Link& link);
   void try_next(Link& link);
   void attempt_failed(Link& link, const Status& why, bool again);
-  void hang_up(Dial& dial) noexcept;
+  void hang_up(Link& link) noexcept;
   void end_dial(Link& link) noexcept;
   void dialled(Link& link);
   void accept_all();

@@ -91,6 +91,86 @@ class EarlyNode final : public StillNode {
   }
 };
 
+// A node that gets messages for pairs in a channel, which this rank has not opened.
+class PairNode final : public StillNode {
+ public:
+  explicit PairNode(const fsccl_transport_job_t& job) : StillNode("pairs", job) {}
+  std::vector<Header> sent;
+  int dropped = 0;
+
+  std::unique_ptr<Channel> open_around(uint64_t meeting) {
+    Channel::Setup setup;
+    setup.node = this;
+    setup.meeting = meeting;
+    setup.tag = 1'000;
+    setup.members = {0, 1};
+    setup.board = std::make_shared<Board>();
+    return Channel::open(std::move(setup)).take();
+  }
+  bool deliver_to_pair(uint64_t pair, uint64_t around, size_t bytes, bool offered = false) {
+    const std::lock_guard lock(mutex());
+    Header header{};
+    header.channel = pair;
+    header.tag = around;
+    header.kind = MessageKind::line;
+    data_.resize(bytes);
+    return deliver(1, header, data_.data(), bytes, offered);
+  }
+  std::string why_gone() {
+    const std::lock_guard lock(mutex());
+    return broken(1) ? problem(1) : "";
+  }
+
+ protected:
+  void post(int, const Header& header, Payload&&, bool) override { sent.push_back(header); }
+  void drop_offer(void*) override { dropped++; }
+
+ private:
+  std::vector<std::byte> data_;
+};
+
+class Pairs : public testing::Test {
+ protected:
+  const unsigned char key_[32] = {};
+  PairNode node_{fsccl_transport_job_t{sizeof(fsccl_transport_job_t), 0, 2, key_, 0, nullptr}};
+};
+
+// All these messages take more than the limit for channels that are not open. They belong to an
+// open channel, and the rank has only not received from these pairs yet.
+TEST_F(Pairs, OfAnOpenChannelMayAllHaveMessages) {
+  const std::unique_ptr<Channel> around = node_.open_around(7);
+  const size_t each = around->pair_ring_bytes();
+  for (uint64_t pair = 0; pair * each <= 300u << 20; pair++)
+    node_.deliver_to_pair(100 + pair, 7, each);
+  EXPECT_EQ(node_.why_gone(), "");
+  node_.deliver_to_pair(100, 7, each);
+  EXPECT_THAT(node_.why_gone(), testing::HasSubstr("than the ring of two ranks holds"));
+}
+
+TEST_F(Pairs, EndWithTheChannelThatTheyAreIn) {
+  std::unique_ptr<Channel> around = node_.open_around(7);
+  EXPECT_TRUE(node_.deliver_to_pair(100, 7, 8, true));
+  EXPECT_TRUE(node_.deliver_to_pair(101, 7, 8, true));
+  around.reset();
+  EXPECT_EQ(node_.dropped, 2);
+  EXPECT_FALSE(node_.deliver_to_pair(102, 7, 8, true)) << "it is not kept";
+}
+
+// A rank that calls another one in a channel which that one has closed may never have heard from
+// it before.
+TEST_F(Pairs, AndChannelsThatAreClosedAnswerThatThisRankHasLeft) {
+  node_.open_around(7).reset();
+  node_.sent.clear();
+  for (const uint64_t channel : {7, 100}) {
+    node_.deliver_to_pair(channel, 7, 8);
+    ASSERT_EQ(node_.sent.size(), 1u);
+    EXPECT_EQ(node_.sent[0].kind, MessageKind::left);
+    EXPECT_EQ(node_.sent[0].channel, channel);
+    EXPECT_EQ(node_.sent[0].sent, 0u);
+    node_.sent.clear();
+  }
+}
+
 // A channel of rank 3 of 16.
 class News : public testing::Test {
  protected:
