@@ -38,11 +38,22 @@ struct KeptCall : std::enable_shared_from_this<KeptCall> {
   // `small` says that a call of `plan` may take the fast path, `small_fallback` that a call of the
   // fallback plan may, if it is foreseen that buffers cannot be touched.
   bool small = false, small_fallback = false;
+
+  // Returns about how much memory the kept call takes.
+  uint64_t memory() const {
+    const auto of = [](const auto& list) {
+      return list.capacity() * sizeof(typename std::decay_t<decltype(list)>::value_type);
+    };
+    return sizeof *this + of(plan.steps) + of(plan.buffers) + of(fallback.steps) +
+           of(fallback.buffers) + of(counts) + of(displacements);
+  }
 };
 
 class KeptCalls {
  public:
+  // Plans grow with the number of ranks, so both the calls and their memory are limited.
   static constexpr size_t kMost = 4096;
+  static constexpr uint64_t kMostMemory = 32u << 20;
 
   // Returns the kept call with this key if it has no parts and was used lately, or null.
   const KeptCall* recent(const CallKey& key) const {
@@ -60,12 +71,15 @@ class KeptCalls {
     }
     return nullptr;
   }
-  // Keeps a call. If kMost calls are kept already, they are dropped first.
+  // Keeps a call. If that would be too many, all others are dropped first.
   const KeptCall& keep(std::shared_ptr<const KeptCall> call) {
-    if (calls_.size() >= kMost) {
+    const uint64_t memory = call->memory();
+    if (calls_.size() >= kMost || memory_ + memory > kMostMemory) {
       calls_.clear();
       recent_.fill({});
+      memory_ = 0;
     }
+    memory_ += memory;
     const uint64_t hash = hash_of(call->key, call->counts, call->displacements);
     return used(*calls_.emplace(hash, std::move(call))->second);
   }
@@ -94,6 +108,7 @@ class KeptCalls {
 
   std::array<Recent, kRecent> recent_;
   std::unordered_multimap<uint64_t, std::shared_ptr<const KeptCall>> calls_;
+  uint64_t memory_ = 0;  // memory of all kept calls
 };
 
 }  // namespace fsccl

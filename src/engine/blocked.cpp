@@ -92,6 +92,13 @@ bool Engine::still_under_way(uint64_t sequence) {
   return looked_ns_ < kUnderWayNs;
 }
 
+// Returns true if the peer's process has left, or if the peer has closed the channel around this
+// pair. It may never have opened the pair, so the pair's channel does not tell.
+bool Engine::around_left(int peer) const {
+  return failure_.has_left(peer) ||
+         (options_.inside && options_.inside->options_.channel->left(known_as(peer)));
+}
+
 void Engine::check_blocked(Operation& op) noexcept {
   try {
     look_at_blocked(op);
@@ -117,10 +124,10 @@ void Engine::look_at_blocked(Operation& op) {
     error.text = std::move(text);
     fail_all(error);
   };
-  bool left = failure_.has_left(blocked.peer);
+  bool left = around_left(blocked.peer);
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
-  // The job may report that a rank has left before all that it sent over a network has arrived. The
-  // channel reports it only after these bytes.
+  // Either may be known before all that the rank sent over a network has arrived. The channel
+  // itself reports that a rank has left only after these bytes.
   if (left && mirrored() && still_under_way(op.fingerprint.sequence)) left = false;
   if (!left) left = options_.channel->left(blocked.peer);
   if (left && !runner_.met(blocked)) {
@@ -132,7 +139,8 @@ void Engine::look_at_blocked(Operation& op) {
   }
   // If the rank is late for another engine's operation, that engine reports it first.
   const bool behind_another = !op.begun && op.gate;
-  if (now_ns() < op.deadline_ns + (behind_another || hearsay(op) ? kHearsayNs : 0)) return;
+  const int64_t grace_ns = behind_another || hearsay(op) ? kHearsayNs : 0;
+  if (now_ns() - grace_ns < op.deadline_ns) return;  // the sum might be beyond an int64_t
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: "
                   "they may be late or stopped, or cannot be reached{}. See FSCCL_TIMEOUT_MS",

@@ -151,8 +151,9 @@ class Engine {
   void unbind() { failure_.unbind(); }
   void make_heir(Engine& heir) { failure_.make_heir(heir.failure_); }
   void disinherit(const Engine& heir) { failure_.disinherit(heir.failure_); }
-  // Returns true if the rank has left the job, or has closed its channel of this communicator.
-  bool has_left(int rank) const { return failure_.has_left(rank) || options_.channel->left(rank); }
+  // Returns true if the rank has left the job, or has closed its channel of this communicator or,
+  // if this is a pair, of the communicator around it.
+  bool has_left(int rank) const { return around_left(rank) || options_.channel->left(rank); }
   // While this object lives, the flight recorder says that this rank waits for `peer` outside of
   // operations, and what the peer must do.
   class RecordedWait {
@@ -231,6 +232,7 @@ class Engine {
   // deadline, lost peers, the failure board.
   void check_blocked(Operation& operation) noexcept;
   void look_at_blocked(Operation& operation);
+  bool around_left(int peer) const;
   bool hearsay(const Operation& operation) const;
   std::string missing(const Operation& operation) const;
   std::string awaited_release() const;

@@ -154,7 +154,9 @@ void Progress::sleep(uint32_t kicks) {
   std::atomic_ref(sleeping_).store(1, std::memory_order_seq_cst);
   int woke = wait_any(entries_, kBriefNs);  // futex.h
   if (woke == ETIMEDOUT) woke = wait_any(entries_, kSliceNs);
-  if (woke == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
+  // The system may lack the call (ENOSYS), or a filter may forbid it (EPERM and others).
+  if (woke != 0 && woke != EAGAIN && woke != EINTR && woke != ETIMEDOUT)
+    futex_wait(&kicks_, kicks, kShortSliceNs);
   std::atomic_ref(sleeping_).store(0, std::memory_order_seq_cst);
 }
 

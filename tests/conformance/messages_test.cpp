@@ -212,6 +212,7 @@ TEST(Message, IsThereOrNotBeforeItIsReceived) {
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
       for (const size_t bytes : {size_t{8}, size_t{300'000}})
         ASSERT_OK(send(self, letter(self.rank, 0, bytes, bytes).data(), bytes, 0));
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
       return;
     }
     EXPECT_EQ(fsccl_probe(0, self.comm), FSCCL_ERR_INVALID_ARGUMENT);
@@ -228,6 +229,7 @@ TEST(Message, IsThereOrNotBeforeItIsReceived) {
         ASSERT_EQ(text, letter(peer, 0, bytes, bytes));
       }
     for (const int peer : {1, 2}) ASSERT_EQ(fsccl_probe(peer, self.comm), FSCCL_IN_PROGRESS);
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
   });
 }
 
@@ -262,6 +264,30 @@ TEST(Message, FromARankThatHasLeft) {
               }
             },
             {.abort_at_end = true});
+}
+
+// The process of rank 2 lives on, and has never used a pair with the others.
+TEST(Message, FromARankThatHasLeftTheCommunicator) {
+  run_ranks(3, [](Rank& self) {
+    fsccl_comm_t part = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &part));
+    char data[8] = "";
+    if (self.rank == 2) {
+      EXPECT_OK(fsccl_comm_destroy(std::exchange(part, nullptr)));
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    } else {
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      if (self.rank == 0) {
+        fsccl_status_t there;
+        while ((there = fsccl_probe(2, part)) == FSCCL_IN_PROGRESS) usleep(100);
+        EXPECT_ERROR(there, FSCCL_ERR_PEER_DEAD, "rank 2 has left");
+      }
+      EXPECT_ERROR(fsccl_recv(data, 8, FSCCL_UINT8, 2, 0, part, nullptr, nullptr),
+                   FSCCL_ERR_PEER_DEAD, "rank 2 has left");
+    }
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    EXPECT_OK(part ? fsccl_comm_destroy(part) : FSCCL_OK);
+  });
 }
 
 TEST(Message, LargeOnesAgainstEachOtherAskForAGroup) {
