@@ -1,13 +1,18 @@
 #include "transports/plugin_transport.h"
 
+#include <algorithm>
+
+#include "wire/told.h"
+
 namespace fsccl {
 namespace {
 
 using Table = fsccl_transport_ops_t;
 using Text = char[512];
 
-Status status_of(fsccl_status_t code, const char* text) {
-  return code == FSCCL_OK ? success() : fail(code, "{}", text);
+// Neither the code nor the text is trusted: the text may have no end.
+Status status_of(fsccl_status_t code, const Text& text) {
+  return code == FSCCL_OK ? success() : fail(told_code(code), "{}", told_text({text, sizeof text}));
 }
 
 class PluginNode final : public TransportNode {
@@ -140,13 +145,14 @@ Result<std::unique_ptr<TransportNode>> PluginTransport::join(
   size_t bytes = endpoint.size();
   FSCCL_TRY(
       status_of(table_.join(&job, &node, endpoint.data(), &bytes, error, sizeof error), error));
-  if (!node || bytes > endpoint.size())
+  const size_t room = endpoint.size();
+  endpoint.resize(std::min(bytes, room));
+  std::unique_ptr<TransportNode> made;  // it leaves if the address is too long
+  if (node) made = std::make_unique<PluginNode>(table_, node, std::move(endpoint));
+  if (!made || bytes > room)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "its join() made no node, or an endpoint address of more than {} bytes",
-                endpoint.size());
-  endpoint.resize(bytes);
-  return std::unique_ptr<TransportNode>(
-      std::make_unique<PluginNode>(table_, node, std::move(endpoint)));
+                "its join() made no node, or an endpoint address of more than {} bytes", room);
+  return made;
 }
 
 Result<OpenedChannel> PluginTransport::open(const ChannelRequest& request) const {

@@ -10,11 +10,12 @@ namespace fsccl {
 namespace {
 
 constexpr int kFew = 8;  // so many ranks tell each other directly
+constexpr uint64_t kLine = 64;
 
 struct Terms {
   int64_t eager_bytes;
-  uint64_t slot_bytes;
-  uint32_t plan;  // a hash
+  uint32_t slot_lines, ring_lines;  // the sizes are in cache lines
+  uint32_t plan;                    // a hash
   uint8_t single_copy;
   uint8_t unprepared;
   uint8_t padding[2];
@@ -39,7 +40,8 @@ Terms terms_of(const Startup& startup, const Config& mine, bool prepared) {
   terms.eager_bytes = mine.eager_bytes;
   size_t ring_bytes = 0, slot_bytes = 0;
   startup.channel->slots(startup.rank, &ring_bytes, &slot_bytes);
-  terms.slot_bytes = slot_bytes;
+  terms.slot_lines = static_cast<uint32_t>(slot_bytes / kLine);
+  terms.ring_lines = static_cast<uint32_t>(ring_bytes / kLine);
   terms.plan = static_cast<uint32_t>(hash_of(mine.plan));
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
   terms.unprepared = prepared ? 0 : 1;
@@ -89,6 +91,17 @@ Result<bool> all_alike(const Startup& startup, const Terms& terms, uint32_t tick
 
 }  // namespace
 
+Status check_slots(const Channel& channel) {
+  size_t ring_bytes = 0, slot_bytes = 0;
+  channel.slots(0, &ring_bytes, &slot_bytes);
+  const bool fits = slot_bytes > 0 && slot_bytes <= ring_bytes / FSCCL_TRANSPORT_SLOTS;
+  if (fits && slot_bytes % kLine == 0 && ring_bytes % kLine == 0) return success();
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "the transport {} has rings of {} bytes with slots of {}: both must be multiples of "
+              "{}, and a ring holds {} slots at least",
+              channel.traits().transport, ring_bytes, slot_bytes, kLine, FSCCL_TRANSPORT_SLOTS);
+}
+
 Status agree_to_begin(const Startup& startup, const Config& mine, Status prepared, uint32_t* tick) {
   const Terms terms = terms_of(startup, mine, prepared.ok());
   if (startup.ranks > kFew && startup.channel->traits().signals_one) {
@@ -120,9 +133,12 @@ Status agree_to_begin(const Startup& startup, const Config& mine, Status prepare
           peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
-    if (theirs.slot_bytes != terms.slot_bytes)
-      differ("FSCCL_SLOT_BYTES", peer, std::to_string(terms.slot_bytes),
-             std::to_string(theirs.slot_bytes));
+    if (theirs.slot_lines != terms.slot_lines)
+      differ("FSCCL_SLOT_BYTES", peer, std::to_string(kLine * terms.slot_lines),
+             std::to_string(kLine * theirs.slot_lines));
+    if (theirs.ring_lines != terms.ring_lines)
+      differ("a transport whose ring has bytes", peer, std::to_string(kLine * terms.ring_lines),
+             std::to_string(kLine * theirs.ring_lines));
     if (theirs.plan != terms.plan) differ("FSCCL_PLAN", peer, "another one", "one");
     if (theirs.single_copy != terms.single_copy)
       differ("FSCCL_SINGLE_COPY", peer, text_of(terms.single_copy), text_of(theirs.single_copy));

@@ -8,6 +8,7 @@
 #include "base/descriptors.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "comm/agreement.h"
 #include "comm/consensus.h"
 #include "comm/together.h"
 #include "fsccl/insight.h"
@@ -84,6 +85,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   for (const int rank : engine.numbers)
     engine.same_process.push_back(engine_->options().same_process[static_cast<size_t>(rank)]);
   FSCCL_ASSIGN(OpenedChannel opened, engine_->options().channel->pair(from, to));
+  FSCCL_TRY(check_slots(*opened.channel));
   engine.channel = std::move(opened.channel);
   engine.first_tick = opened.first_tick;
   const SelectOptions& mine = collectives_->options().select;

@@ -189,11 +189,30 @@ Status Hierarchy::finish() {
   return engine.submitted() ? engine.wait(engine.submitted(), -1, &state) : success();
 }
 
-Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state) {
-  Operation* operation = nullptr;
+namespace {
+
+// These describe the whole call in errors and recordings. No other rank compares them.
+Fingerprint described(const CollectiveCall& call) {
   Fingerprint fingerprint;
-  fingerprint.op = op;
-  fingerprint.count = count;
+  fingerprint.op = call.op;
+  fingerprint.dtype = static_cast<uint8_t>(call.dtype);
+  fingerprint.count = call.count;
+  fingerprint.root = call.root;
+  fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
+  return fingerprint;
+}
+Fingerprint described(const ListCall& call) {
+  Fingerprint fingerprint;
+  fingerprint.op = op_code(call.kind);
+  fingerprint.count = call.count;
+  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
+  return fingerprint;
+}
+
+}  // namespace
+
+Status Hierarchy::end(const Fingerprint& fingerprint, bool wait, fsccl_status_t* state) {
+  Operation* operation = nullptr;
   FSCCL_TRY(whole_.engine().acquire(&operation, OperationSettings{}, fingerprint));
   operation->plan = &empty_plan_;
   follow(*operation, false);
@@ -216,20 +235,20 @@ Status Hierarchy::stages(const ListCall& call) {
 }
 
 template <class Call>
-Status Hierarchy::run_stages(const Call& call, OpCode op, bool wait, fsccl_status_t* state) {
+Status Hierarchy::run_stages(const Call& call, bool wait, fsccl_status_t* state) {
   chain_ = Chain(whole_.engine());
   return chain_.run(std::array{&whole_.engine()}, [&]() -> Status {
     FSCCL_TRY(stages(call));
-    return end(op, call.count, wait, state);
+    return end(described(call), wait, state);
   });
 }
 
 Status Hierarchy::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
-  return run_stages(call, call.op, wait, state);
+  return run_stages(call, wait, state);
 }
 
 Status Hierarchy::run(const ListCall& call, bool wait, fsccl_status_t* state) {
-  return run_stages(call, op_code(call.kind), wait, state);
+  return run_stages(call, wait, state);
 }
 
 }  // namespace fsccl

@@ -75,7 +75,7 @@ class Hierarchy {
   enum class Join : uint8_t { never, holders, all };
 
   template <class Call>
-  Status run_stages(const Call& call, OpCode op, bool wait, fsccl_status_t* state);
+  Status run_stages(const Call& call, bool wait, fsccl_status_t* state);
   Status stages(const CollectiveCall& call);
   Status stages(const ListCall& call);
   void parts_of(const CollectiveCall& call);
@@ -103,7 +103,7 @@ class Hierarchy {
   Status on(Communicator& part, Call call, bool last_sum = false);
   void follow(Operation& op, bool last_sum) const;
   void cut(uint64_t count, fsccl_dtype_t dtype);
-  Status end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state);
+  Status end(const Fingerprint& fingerprint, bool wait, fsccl_status_t* state);
   Status finish();
 
   Communicator& whole_;

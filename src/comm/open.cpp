@@ -187,7 +187,8 @@ struct Communicator::OpeningOfJob final : Opening {
       if (!parent_failed() && told()) problem = why_cancelled();
     }
     if (parent_failed()) return parent->engine().failure();
-    if (problem.ok() && concerns >= 0 && code == FSCCL_ERR_TIMEOUT)
+    const bool known = concerns >= 0 && static_cast<size_t>(concerns) < members.size();
+    if (problem.ok() && known && code == FSCCL_ERR_TIMEOUT)
       problem = fail(code, "{}", text).with_peer(-1, members[static_cast<size_t>(concerns)]);
     if (problem.ok()) return fail(code, "{}", text);
     const int peer = known_as(problem.error().peer);
@@ -319,8 +320,9 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const bool measures =
       fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
-  Status ready;
-  if (measures && (comm->rank_ == 0 || comm->rank_ == other)) ready = reserve(startup);
+  Status ready = check_slots(*engine.channel);
+  if (ready.ok() && measures && (comm->rank_ == 0 || comm->rank_ == other))
+    ready = reserve(startup);
   auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(startup, *settings, std::move(ready), &engine.first_tick);

@@ -56,6 +56,24 @@ static void signal_once(void* channel, const fsccl_transport_line_t* line) {
   right_plugin(FSCCL_TRANSPORT_ABI)->signal(channel, line);
 }
 
+static fsccl_status_t wrong_open(const fsccl_transport_request_t* request, void** channel,
+                                 uint32_t* first_tick, char* error, size_t capacity) {
+  const fsccl_status_t status =
+      right_plugin(FSCCL_TRANSPORT_ABI)->open(request, channel, first_tick, error, capacity);
+  if (status != FSCCL_OK || !wrong("open")) return status;
+  right_plugin(FSCCL_TRANSPORT_ABI)->close(*channel);
+  strncpy(error, "its lamp is red, again and again and again", capacity);
+  return FSCCL_IN_PROGRESS; /* no error, and no success either */
+}
+
+static void* wrong_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) {
+  void* const slots =
+      right_plugin(FSCCL_TRANSPORT_ABI)->slots(channel, rank, ring_bytes, slot_bytes);
+  if (wrong("ring")) *ring_bytes += 640;
+  if (wrong("large slots")) *slot_bytes = *ring_bytes;
+  return slots;
+}
+
 __attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(
     uint32_t abi) {
   static fsccl_transport_ops_t ops;
@@ -63,6 +81,8 @@ __attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transp
   ops.join = wrong_join;
   ops.connect = wrong_connect;
   ops.leave = wrong_leave;
+  ops.open = wrong_open;
+  ops.slots = wrong_slots;
   if (wrong("name")) ops.name = "other";
   if (wrong("machine")) ops.available = unavailable;
   if (wrong("table")) ops.put = NULL;
