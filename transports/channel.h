@@ -39,9 +39,14 @@ class Channel {
   virtual Status read(int peer, uint64_t address, void* destination, size_t bytes);
   // can_write() returns true if write() works between all ranks of the channel, and the same on all
   // ranks. write() copies `bytes` bytes to `address` of the peer's memory. Plug-ins have neither.
-  // When fail() returns, no peer writes to this rank's memory any more.
   virtual bool can_write() const { return false; }
   virtual Status write(int peer, uint64_t address, const void* source, size_t bytes);
+  // Ranks that are threads of one process touch each other's private memory directly. They do so
+  // between touch() and touched(). touch() returns false if the channel has failed: nothing may be
+  // touched then, and touched() is not called. When fail() returns, no peer touches this rank's
+  // memory any more, in this way or by write().
+  virtual bool touch() { return true; }
+  virtual void touched() {}
   virtual std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const = 0;
   virtual Status reserve() { return success(); }
 

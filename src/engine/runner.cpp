@@ -35,7 +35,9 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       sources_(static_cast<size_t>(options.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
     slots_.push_back(channel_.slots(rank, &ring_bytes_, &slot_bytes_));
-    one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
+    const bool same = can_read_ && options_.same_process[static_cast<size_t>(rank)];
+    one_process_ &= same;
+    shares_process_ |= same && rank != rank_;
   }
   ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
   if (checksums_) slot_bytes_ = slot_bytes_beside_checksums(slot_bytes_);
@@ -359,12 +361,14 @@ bool Runner::move(C& cursor, const Step& step) {
   if constexpr (kSmall<C>) {
     if (!src.mapped || !dst.mapped) return false;  // the system moves bytes only in the ring
     if (src.mapped == dst.mapped) return true;
-    if (bytes <= kInlineBytes)
-      copy_inline(dst.mapped, src.mapped, bytes);
-    else
-      copy(dst.mapped, src.mapped, bytes, cursor.plan->slot_bytes(step.dst),
-           cursor.plan->buffers[step.src.buffer].slot, how);
-    return true;
+    return touching(*cursor.plan, step, [&] {
+      if (bytes <= kInlineBytes)
+        copy_inline(dst.mapped, src.mapped, bytes);
+      else
+        copy(dst.mapped, src.mapped, bytes, cursor.plan->slot_bytes(step.dst),
+             cursor.plan->buffers[step.src.buffer].slot, how);
+      return true;
+    });
   } else {
     const uint64_t into = cursor.plan->slot_bytes(step.dst),
                    out_of = cursor.plan->slot_bytes(step.src);
@@ -375,17 +379,20 @@ bool Runner::move(C& cursor, const Step& step) {
     const uint64_t ahead = step.src.offset + kAheadBytes;
     if (bytes < kPieceBytes && ahead < out_of)
       fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
-    if (step.kind == StepKind::cast) {
-      const SlotStores::Write write =
-          into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
-      cast(dst.mapped, step.to, src.mapped, step.from, part.count, write.stores);
-      if (write.watched) slot_stores_.wrote(write);
-    } else {
-      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
-    }
+    const bool moved = touching(*cursor.plan, step, [&] {
+      if (step.kind == StepKind::cast) {
+        const SlotStores::Write write =
+            into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
+        cast(dst.mapped, step.to, src.mapped, step.from, part.count, write.stores);
+        if (write.watched) slot_stores_.wrote(write);
+      } else {
+        copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
+      }
+      return true;
+    });
     if (checksums_) [[unlikely]]
-      return checksum_moved(cursor, step, src.mapped, dst.mapped, part.count);
-    return true;
+      return moved && checksum_moved(cursor, step, src.mapped, dst.mapped, part.count);
+    return moved;
   }
 }
 
@@ -413,38 +420,16 @@ bool Runner::reduce(SmallCursor& call, const Step& step) {
     if (!source) return step.count == 0;
     sources_[static_cast<size_t>(q)] = source;
   }
-  return fsccl::reduce(call.how().reduction(
-      step, sources_.data(), ranks_, remote_of(call, step.dst, step.dst.rank, 0, step.to).mapped,
-      step.count));
+  return touching(*call.plan, step, [&] {
+    return fsccl::reduce(call.how().reduction(
+        step, sources_.data(), ranks_, remote_of(call, step.dst, step.dst.rank, 0, step.to).mapped,
+        step.count));
+  });
 }
 
 bool Runner::reduce_local(SmallCursor& call, const Step& step) {
   return fsccl::reduce(call.how().reduction(step, blocks(local(call, step.src), step.stride),
                                             ranks_, local(call, step.dst), step.count));
-}
-
-// Continues with the plan through slots, because some rank cannot touch some buffer. All ranks know
-// this and do the same.
-bool Runner::switch_to_fallback(Operation& op) {
-  if (!all_entered(op.tick)) return false;
-  ticks_.heard(op.tick++);
-  op.take_fallback();
-  op.asks = nullptr;
-  op.step = op.round = 0;
-  return run_round(op);
-}
-
-bool Runner::finish_from_signals(Operation& op) {
-  if (!op.begun || op.complete || op.plan->ticks == 0 || op.round + 1 < op.plan->rounds)
-    return false;
-  const auto in_signals = [](const Step& step) {
-    return step.kind == StepKind::wait || step.kind == StepKind::reduce_local;
-  };
-  if (!std::all_of(op.plan->steps.begin() + op.step, op.plan->steps.end(), in_signals))
-    return false;
-  for (; op.step < op.plan->steps.size(); op.step++)
-    if (!perform(op, op.plan->steps[op.step])) return false;
-  return end_round(op);
 }
 
 }  // namespace fsccl

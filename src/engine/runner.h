@@ -211,6 +211,12 @@ class Runner {
     return remote_[(buffer == how.published[0] ? 0 : static_cast<size_t>(ranks_)) +
                    static_cast<size_t>(rank)];
   }
+  // Returns true if the step copies or reduces from buffers of peers, or to one. Slots are none.
+  static bool touches_peers(const Plan& plan, const Step& step) {
+    const bool reduces = step.kind == StepKind::reduce;
+    return (!plan.buffers[step.src.buffer].slot && (reduces || step.src.rank != plan.rank)) ||
+           (!plan.buffers[step.dst.buffer].slot && (step.to_all || step.dst.rank != plan.rank));
+  }
   template <class C>
   static Slice slice(const C& cursor, const Step& step) {
     if constexpr (kSmall<C>)
@@ -245,6 +251,26 @@ class Runner {
   // need not save registers.
   [[gnu::noinline]] void copy_by_slot(void* to, const void* from, uint64_t bytes, uint64_t into,
                                       const OperationSettings& how);
+  // Runs `act`, the work of a step. If the step touches buffers of peers that are threads of this
+  // process, none of them gets its buffers back meanwhile. Returns false without running it if the
+  // channel has failed.
+  template <class Act>
+  bool touching(const Plan& plan, const Step& step, const Act& act) {
+    if (!shares_process_ || !touches_peers(plan, step)) [[likely]]
+      return act();
+    touches_ = channel_.touch();
+    if (!touches_) failure_.look();
+    if (!touches_) return false;
+    const struct Last {
+      Runner& runner;
+      ~Last() { runner.end_touch(); }
+    } last{*this};
+    return act();
+  }
+  // An error ends it as well, because the rank that fails waits for its peers.
+  void end_touch() {
+    if (std::exchange(touches_, false)) channel_.touched();
+  }
   // The system reads private memory of a peer, or writes to it.
   bool read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes);
   bool write(const Operation& op, const Remote& remote, int rank, const void* src, uint64_t bytes);
@@ -288,7 +314,8 @@ class Runner {
   const Sites& sites_;
   const int rank_, ranks_;
   const bool can_read_;
-  const bool checksums_;  // slots have tables of checksums
+  bool shares_process_ = false;  // some peer is a thread of this process
+  const bool checksums_;         // slots have tables of checksums
   bool one_process_ = true;
   int looks_ = 0;  // polls of a small call, before it goes on in the ring
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
@@ -299,6 +326,7 @@ class Runner {
   Foresight foresight_;
   RootedForesight rooted_foresight_;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
+  bool touches_ = false;  // a step touches memory of ranks in this process
   // The present signal leaves together with the next one. Until then the transport reads the bytes
   // that were put, so they must not change.
   bool held_ = false;

@@ -16,6 +16,7 @@ constexpr int64_t kReasonMs = 300;  // wait for news of why a rank's memory cann
 }  // namespace
 
 void Runner::give_up(const Operation& op, fsccl_status_t code, int peer, std::string text) {
+  end_touch();
   Error error;
   error.code = code;
   error.rank = known_as(rank_);
@@ -61,6 +62,7 @@ bool Runner::write(const Operation& op, const Remote& remote, int rank, const vo
 bool Runner::by_system(const Operation& op, int rank, const Status& moved, const char* what) {
   tally_.kernel_copied();
   if (moved.ok()) return true;
+  end_touch();
   const fsccl_status_t code = moved.code();
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
   // Two other reasons are possible. The rank may have ended because another rank died, and have

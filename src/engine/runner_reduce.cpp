@@ -120,8 +120,10 @@ bool Runner::reduce(Operation& op, const Step& step) {
     sources_[static_cast<size_t>(q)] = source.mapped;
     mapped &= source.mapped != nullptr;
   }
-  bool reduced = mapped ? deliver(op, step, sources_.data(), part.begin, part.count)
-                        : reduce_by_reads(op, step, part);
+  bool reduced = touching(*op.plan, step, [&] {
+    return mapped ? deliver(op, step, sources_.data(), part.begin, part.count)
+                  : reduce_by_reads(op, step, part);
+  });
   if (checksums_) [[unlikely]]
     reduced = reduced && checksum_reduced(op, step, part);
   if (reduced && op.step_done) op.step_done(op, step);

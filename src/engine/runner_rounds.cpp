@@ -1,5 +1,6 @@
-// The beginnings and ends of rounds: which peers have entered, where slots lie, and what a blocked
-// operation waits for.
+// The beginnings and ends of rounds: which peers have entered, where slots lie, what a blocked
+// operation waits for, and how an operation goes on with another plan or ends after a failure.
+#include <algorithm>
 #include <bit>
 
 #include "base/clock.h"
@@ -117,6 +118,30 @@ void Runner::look_at_quiet(Operation& op) {
   if (first.optional && ticks_.quiet(*op.plan, op.tick) && ticks_.tell_once(op.tick))
     signal(op, first);
   look(op.tick, op.fingerprint);
+}
+
+// Continues with the plan through slots, because some rank cannot touch some buffer. All ranks know
+// this and do the same.
+bool Runner::switch_to_fallback(Operation& op) {
+  if (!all_entered(op.tick)) return false;
+  ticks_.heard(op.tick++);
+  op.take_fallback();
+  op.asks = nullptr;
+  op.step = op.round = 0;
+  return run_round(op);
+}
+
+bool Runner::finish_from_signals(Operation& op) {
+  if (!op.begun || op.complete || op.plan->ticks == 0 || op.round + 1 < op.plan->rounds)
+    return false;
+  const auto in_signals = [](const Step& step) {
+    return step.kind == StepKind::wait || step.kind == StepKind::reduce_local;
+  };
+  if (!std::all_of(op.plan->steps.begin() + op.step, op.plan->steps.end(), in_signals))
+    return false;
+  for (; op.step < op.plan->steps.size(); op.step++)
+    if (!perform(op, op.plan->steps[op.step])) return false;
+  return end_round(op);
 }
 
 }  // namespace fsccl

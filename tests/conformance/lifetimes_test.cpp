@@ -1,6 +1,7 @@
 // Tests the lifetimes of objects: any thread may call functions on an object while another thread
 // destroys it. LIFETIME_MS says for how long each test makes such calls.
 #include <fsccl/allocator.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective_case.h"
 #include "fsccl/insight.h"
 #include "unit_case.h"
 
@@ -385,6 +387,63 @@ TEST(Lifetimes, ADestroyWaitsForCallsUpToTheDeadline) {
     if (self.rank == 1) {
       EXPECT_OK(fsccl_comm_destroy(comm));
     }
+  });
+}
+
+// Memory that ends with its owner's scope.
+class Mapped {
+ public:
+  explicit Mapped(size_t bytes)
+      : bytes_(bytes),
+        base_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0)) {}
+  Mapped(const Mapped&) = delete;
+  ~Mapped() { munmap(base_, bytes_); }
+  void* get() const { return base_; }
+
+ private:
+  const size_t bytes_;
+  void* const base_;
+};
+
+fsccl_status_t move_much(Kind kind, fsccl_comm_t comm, size_t count) {
+  const Mapped send(count * sizeof(float)), recv(2 * count * sizeof(float));
+  switch (kind) {
+    case Kind::broadcast:
+      return fsccl_broadcast(recv.get(), count, FSCCL_FLOAT32, 0, comm, nullptr, nullptr);
+    case Kind::all_gather:
+      return fsccl_all_gather(send.get(), recv.get(), count, FSCCL_FLOAT32, comm, nullptr, nullptr);
+    case Kind::reduce_scatter:
+      return fsccl_reduce_scatter(recv.get(), send.get(), count, FSCCL_FLOAT32, FSCCL_SUM, comm,
+                                  nullptr, nullptr);
+    default:
+      return fsccl_all_reduce(send.get(), recv.get(), count, FSCCL_FLOAT32, FSCCL_SUM, comm,
+                              nullptr, nullptr);
+  }
+}
+
+// The ranks are threads, which touch each other's buffers directly. A call that has failed gives
+// the buffers back: they may cease to exist as soon as it returns.
+TEST(Lifetimes, BuffersMayEndWithTheCallThatFailed) {
+  run_ranks(2, [](Rank& self) {
+    int failed = 0;
+    for (int round = 0; round < 40; round++) {
+      constexpr Kind kKinds[] = {Kind::broadcast, Kind::all_gather, Kind::reduce_scatter,
+                                 Kind::all_reduce};
+      fsccl_comm_t part = nullptr;
+      ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &part));
+      std::thread aborts([&] {
+        for (int i = 0; self.rank == 1 && i < round * 10; i++) std::this_thread::yield();
+        if (self.rank == 1) {
+          EXPECT_OK(fsccl_comm_abort(part));
+        }
+      });
+      failed += move_much(kKinds[round % 4], part, size_t{3} << 20) < 0;
+      aborts.join();
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_comm_destroy(part));
+    }
+    EXPECT_GT(failed, 0);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "transports/shm/claims.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -30,7 +32,7 @@ Status write_under_claim(Header& header, RankBlock& own, const Owner& owner, uin
     const bool written = !failed && write_memory(owner.pid, address + done,
                                                  static_cast<const std::byte*>(source) + done, now);
     const int error = errno;
-    // This store pairs with the load in await_claim(): a rank that sees it may use its memory.
+    // This store pairs with the load in await_claims(): a rank that sees it may use its memory.
     claim.store(0, std::memory_order_release);
     if (failed) return fail(FSCCL_ERR_LINK, "the communicator has failed");
     if (!written)
@@ -43,10 +45,26 @@ Status write_under_claim(Header& header, RankBlock& own, const Owner& owner, uin
   return success();
 }
 
-void await_claim(RankBlock& peer, int rank, int32_t pid) {
+bool begin_touch(Header& header, RankBlock& own) {
+  std::atomic_ref<uint32_t>(own.touching).fetch_add(1, std::memory_order_seq_cst);
+  if (std::atomic_ref<uint32_t>(header.failure_state).load(std::memory_order_seq_cst) == 0)
+    return true;
+  end_touch(own);
+  return false;
+}
+
+void end_touch(RankBlock& own) {
+  // This store pairs with the load in await_claims().
+  std::atomic_ref<uint32_t>(own.touching).fetch_sub(1, std::memory_order_release);
+}
+
+void await_claims(RankBlock& peer, int rank, int32_t pid) {
+  const bool one_process = pid == getpid();
   const auto none = [&] {
-    return std::atomic_ref<uint32_t>(peer.writes_to).load(std::memory_order_seq_cst) !=
-           claim_on(rank);
+    const auto at = [](uint32_t& word) {
+      return std::atomic_ref<uint32_t>(word).load(std::memory_order_seq_cst);
+    };
+    return at(peer.writes_to) != claim_on(rank) && !(one_process && at(peer.touching));
   };
   const auto ended = [&] { return has_ended(pid); };
   (void)wait_until(none, Deadline::in_ms(kLongestWriteMs), ended,

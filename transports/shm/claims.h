@@ -1,9 +1,13 @@
-// Writes to the private memory of a peer, which the peer may give back to its owner when the
-// communicator fails. A rank that writes claims the memory first, by a word in its own block
-// (RankBlock::writes_to), and then looks whether the communicator has failed. A rank that fails
-// writes the board first, and then waits for the claims on its memory. Either the writer sees the
-// failure and does not write, or the rank that fails sees the claim: each of the two stores its
-// word and then loads the other's, and all threads see these four accesses in one order (seq_cst).
+// Claims on the private memory of peers, which they may give back to its owner when the
+// communicator fails. A rank claims the memory first, by a word in its own block, and then looks
+// whether the communicator has failed. A rank that fails writes the board first, and then waits for
+// the claims. Either the claimant sees the failure and touches nothing, or the rank that fails sees
+// the claim: each of the two stores its word and then loads the other's, and all threads see these
+// four accesses in one order (seq_cst).
+//
+// There are two kinds of claims. The system writes to the memory of another process under a claim
+// on that rank (RankBlock::writes_to). Ranks of one process touch each other's memory directly
+// under a claim on all of them (RankBlock::touching).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +27,13 @@ struct Owner {
 Status write_under_claim(Header& header, RankBlock& own, const Owner& owner, uint64_t address,
                          const void* source, size_t bytes);
 
-// Waits until the peer with this block, which is process `pid`, does not write to the private
-// memory of `rank` any more. The board is written already. Takes no memory.
-void await_claim(RankBlock& peer, int rank, int32_t pid);
+// Claims the memory of all ranks of this process, until end_touch(). Returns false, and claims
+// nothing, if the communicator has failed.
+bool begin_touch(Header& header, RankBlock& own);
+void end_touch(RankBlock& own);
+
+// Waits until the peer with this block, which is process `pid`, has no claim on the private memory
+// of `rank` any more. The board is written already. Takes no memory.
+void await_claims(RankBlock& peer, int rank, int32_t pid);
 
 }  // namespace fsccl::shm

@@ -59,6 +59,8 @@ struct alignas(kPage) RankBlock {
   uint32_t left;  // 1: this rank has closed its channel
   // This rank writes to the private memory of the peer of this rank less 1. 0: it writes to none.
   alignas(64) uint32_t writes_to;
+  // So many threads of this rank touch memory of ranks in the same process.
+  uint32_t touching;
 };
 static_assert(sizeof(fsccl_transport_line_t) == 64);
 static_assert(sizeof(RankBlock) == kPage && sizeof(Header) == kPage);

@@ -44,6 +44,8 @@ struct Channel final : fsccl::Channel {
   Status read(int peer, uint64_t address, void* destination, size_t bytes) override;
   bool can_write() const override { return writes; }
   Status write(int peer, uint64_t address, const void* source, size_t bytes) override;
+  bool touch() override { return around ? around->touch() : begin_touch(*header, blocks[rank]); }
+  void touched() override { around ? around->touched() : end_touch(blocks[rank]); }
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override;
   Status reserve() override;
   void prepare(uint32_t tick) override;
@@ -404,8 +406,8 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
     state.store(2, std::memory_order_release);
     wake_all(*this);
   }
-  for (int peer = 0; peer < ranks && writes; peer++)
-    await_claim(blocks[peer], rank, pids[static_cast<size_t>(peer)]);
+  for (int peer = 0; peer < ranks; peer++)
+    if (peer != rank) await_claims(blocks[peer], rank, pids[static_cast<size_t>(peer)]);
 }
 
 const fsccl_transport_failure_t* Channel::failure() {

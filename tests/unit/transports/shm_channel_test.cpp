@@ -201,6 +201,8 @@ class RankZero {
   ~RankZero() { munmap(memory_, bytes_of(geometry())); }
   // Says that rank 0 writes to rank 1, or that it does not.
   void writes(bool now) { std::atomic_ref(block().writes_to).store(now ? 2 : 0); }
+  // Says that rank 0, as a thread of this process, touches memory of others, or that it does not.
+  void touches(bool now) { std::atomic_ref(block().touching).store(now ? 1 : 0); }
   bool sees_failure() const {
     return std::atomic_ref(static_cast<Header*>(memory_)->failure_state).load() == 2;
   }
@@ -229,6 +231,27 @@ TEST(ShmChannel, AFailureWaitsForAPeerThatWrites) {
   writing = false;
   zero.writes(false);
   fails.join();
+}
+
+TEST(ShmChannel, AFailureWaitsForAPeerThatTouches) {
+  const Fd file = file_of(geometry(), bytes_of(geometry()));
+  const Result<OpenedChannel> opened = open_file(file);
+  ASSERT_TRUE(opened.ok());
+  Channel& channel = *opened.value().channel;
+  ASSERT_TRUE(channel.touch());
+  RankZero zero(file);
+  zero.touches(true);
+  std::atomic<bool> touching{true};
+  std::thread fails([&] {
+    channel.fail({});  // the rank does not wait for itself
+    EXPECT_FALSE(touching);
+  });
+  while (!zero.sees_failure()) std::this_thread::yield();
+  touching = false;
+  zero.touches(false);
+  fails.join();
+  channel.touched();
+  EXPECT_FALSE(channel.touch());
 }
 
 // A process that was killed while it wrote does not write any more, also if nobody has waited for
