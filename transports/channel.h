@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "fsccl/transport.h"
 
@@ -43,10 +44,12 @@ class Channel {
   virtual Status write(int peer, uint64_t address, const void* source, size_t bytes);
   // Ranks that are threads of one process touch each other's private memory directly. They do so
   // between touch() and touched(). touch() returns false if the channel has failed: nothing may be
-  // touched then, and touched() is not called. When fail() returns, no peer touches this rank's
-  // memory any more, in this way or by write().
+  // touched then, and touched() is not called.
   virtual bool touch() { return true; }
   virtual void touched() {}
+  // Waits, after fail(), until no peer touches this rank's private memory any more, in this way or
+  // by write(), but not beyond the deadline. Any thread may call it.
+  virtual void await_untouched(Deadline) {}
   virtual std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const = 0;
   virtual Status reserve() { return success(); }
 

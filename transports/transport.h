@@ -52,6 +52,9 @@ struct ChannelRequest {
   uint64_t meeting = 0, tag = 0;
   int64_t deadline_ns = 0;
   bool single_copy = false, known = false;
+  // With single_copy: write to peers' private memory as well, if all ranks can. If `known`, it is
+  // known that they can.
+  bool writes = false;
   size_t slot_bytes = 0;
   int32_t* concerns = nullptr;
   Opening* opening = nullptr;

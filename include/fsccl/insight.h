@@ -103,8 +103,8 @@ FSCCL_API fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t comm, int rank,
 
 /* Returns FSCCL_OK when a message from `peer` has arrived that no fsccl_recv() has taken: the next
  * fsccl_recv() from `peer` receives it, whatever its tag. Returns FSCCL_IN_PROGRESS when no message
- * has arrived yet or a receive from `peer` is in flight, and else the communicator's error.
- * Messages in host memory only. Does not block; not collective. */
+ * has arrived yet or a receive is in flight, FSCCL_ERR_PEER_DEAD when `peer` has left and none can
+ * arrive, else the communicator's error. In host memory only. Does not block; not collective. */
 FSCCL_API fsccl_status_t fsccl_probe(int peer, fsccl_comm_t comm);
 /* Returns the operation's error, and sets fsccl_last_error() to it; FSCCL_OK when there is none
  * (yet). Any thread. */

@@ -79,13 +79,13 @@ fsccl_status_t fsccl_probe(int peer, fsccl_comm_t handle) {
     FSCCL_TRY(check_peer(*comm, peer));
     FSCCL_ASSIGN(const fsccl_comm_t pair, pair_of(handle, peer, comm->rank()));
     FSCCL_ASSIGN(const Ref<Communicator> between, comm_of(pair));
-    const bool left = between->engine().has_left(0);  // asked first: what it sent is there by then
-    if (between->engine().has_come(0)) return FSCCL_OK;
-    if (!left) return FSCCL_IN_PROGRESS;
+    const bool gone = between->engine().is_gone(0);  // asked first: what it sent is there by then
+    const std::optional<bool> come = between->engine().has_come(0);
+    if (come.value_or(false)) return FSCCL_OK;
+    if (!come || !gone) return FSCCL_IN_PROGRESS;
     return fail(FSCCL_ERR_PEER_DEAD,
-                "rank {} has left (destroyed its communicator, or its process ended), and no "
-                "message "
-                "of it is there",
+                "rank {} has left (destroyed its communicator, or its process ended) and sent no "
+                "message that is not received",
                 peer)
         .with_peer(comm->rank(), peer);
   });

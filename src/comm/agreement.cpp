@@ -137,8 +137,8 @@ Status agree_to_begin(const Startup& startup, const Config& mine, Status prepare
       differ("FSCCL_SLOT_BYTES", peer, std::to_string(kLine * terms.slot_lines),
              std::to_string(kLine * theirs.slot_lines));
     if (theirs.ring_lines != terms.ring_lines)
-      differ("a transport whose ring has bytes", peer, std::to_string(kLine * terms.ring_lines),
-             std::to_string(kLine * theirs.ring_lines));
+      differ("rings of another transport or version, in bytes:", peer,
+             std::to_string(kLine * terms.ring_lines), std::to_string(kLine * theirs.ring_lines));
     if (theirs.plan != terms.plan) differ("FSCCL_PLAN", peer, "another one", "one");
     if (theirs.single_copy != terms.single_copy)
       differ("FSCCL_SINGLE_COPY", peer, text_of(terms.single_copy), text_of(theirs.single_copy));

@@ -308,8 +308,9 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const bool reads =
       settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
   LeavingWithoutMemory leaving(options, comm->rank_, comm->name_);
-  Result<OpenedChannel> opened =
-      transport->open(comm->request(opening, options, pids, reads, !fresh));
+  ChannelRequest request = comm->request(opening, options, pids, reads, !fresh);
+  request.writes = reads && (fresh || parent->engine().options().channel->can_write());
+  Result<OpenedChannel> opened = transport->open(request);
   if (!opened.ok()) return opening.not_opened(opened.status());
   engine.channel = std::move(opened.value().channel);
   leaving.leaves(engine.channel);
@@ -341,7 +342,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                                        &engine.first_tick, kept ? &*kept : nullptr)
                            : typical;
   costs.can_read = costs.can_read && engine.channel->can_read();
-  costs.can_write = engine.channel->can_write();
+  costs.can_write = costs.can_read && engine.channel->can_write();
   costs.apply_to(engine.channel->traits().mirrors, comm->ranks_per_core_);
   engine.channel->rest();
   engine.numbers = options.known_as;

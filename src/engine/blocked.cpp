@@ -99,6 +99,16 @@ bool Engine::around_left(int peer) const {
          (options_.inside && options_.inside->options_.channel->left(known_as(peer)));
 }
 
+// The channel itself says that a peer has left when all of its messages are there. The job, or the
+// channel around, may say so before messages over a network arrive.
+bool Engine::is_gone(int peer) {
+  if (options_.channel->left(peer)) return true;
+  if (!around_left(peer)) return false;
+  if (!mirrored()) return true;
+  if (gone_ns_ == 0) gone_ns_ = now_ns();
+  return now_ns() - gone_ns_ >= kUnderWayNs;
+}
+
 void Engine::check_blocked(Operation& op) noexcept {
   try {
     look_at_blocked(op);

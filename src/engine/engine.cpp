@@ -229,8 +229,8 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
   return success();
 }
 
-bool Engine::has_come(int peer) {
-  if (under_way() || !queue_.try_drive()) return false;
+std::optional<bool> Engine::has_come(int peer) {
+  if (under_way() || !queue_.try_drive()) return std::nullopt;
   const bool come = !under_way() && runner_.has_come(peer);
   stop_driving(Calls::elsewhere);
   return come;
@@ -300,6 +300,7 @@ bool Engine::look_back() noexcept {
   if (failure_.being_driven()) return false;
   if (looked_back_.load(std::memory_order_acquire)) return true;  // pairs with the stores to it
   if (!queue_.try_drive()) return false;
+  failure_.await_untouched(Deadline::in_ms(kDriversMs));
   try {
     while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
            runner_.finish_from_signals(queue_.head()))

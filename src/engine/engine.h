@@ -7,6 +7,7 @@
 // all operations. wait.cpp says how a thread waits.
 #pragma once
 #include <atomic>
+#include <optional>
 
 #include "base/futex.h"
 #include "base/wait.h"
@@ -113,9 +114,13 @@ class Engine {
   Status test(uint64_t sequence, fsccl_status_t* state, Calls calls = Calls::here);
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
 
-  // Returns true if `peer` has begun the operation that this rank would submit next. Returns false
-  // while operations are under way. Only the thread that submits calls this.
-  bool has_come(int peer);
+  // Returns true if `peer` has begun the operation that this rank would submit next. Returns
+  // nothing while operations are under way, or another thread drives. Only the thread that submits
+  // calls this.
+  std::optional<bool> has_come(int peer);
+  // Returns true if the rank has left, and nothing that it sent before can be under way any more.
+  // Only the thread that submits calls this.
+  bool is_gone(int peer);
 
   // Notifies once of the end of a submitted operation. If the operation is over, it does so at
   // once. Otherwise the thread that drives it to its end does so, or the service thread, which
@@ -265,6 +270,7 @@ class Engine {
   // has been looking.
   uint64_t looked_for_ = 0;
   int64_t looked_at_ns_ = 0, looked_ns_ = 0;
+  int64_t gone_ns_ = 0;  // is_gone() first heard then that a peer has left; 0: it did not
 };
 
 }  // namespace fsccl

@@ -259,15 +259,17 @@ class Runner {
     if (!shares_process_ || !touches_peers(plan, step)) [[likely]]
       return act();
     touches_ = channel_.touch();
-    if (!touches_) failure_.look();
-    if (!touches_) return false;
+    if (!touches_) {
+      failure_.look();
+      return false;
+    }
     const struct Last {
       Runner& runner;
       ~Last() { runner.end_touch(); }
     } last{*this};
     return act();
   }
-  // An error ends it as well, because the rank that fails waits for its peers.
+  // An error ends it as well, because a rank that has failed waits for its peers.
   void end_touch() {
     if (std::exchange(touches_, false)) channel_.touched();
   }

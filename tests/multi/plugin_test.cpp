@@ -208,7 +208,7 @@ TEST(Plugin, MistakesAreToldToEveryRank) {
       {"rings of two sizes",
        both,
        wrong("ring"),
-       {differ, "a transport whose ring has bytes", "alike on all ranks"}},
+       {differ, "rings of another transport or version", "alike on all ranks"}},
       {"slots too large",
        with(both, wrong("large slots")),
        {},

@@ -4,9 +4,16 @@
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdio>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -68,6 +75,48 @@ int writes(const Child& self) {
   return tell("comm", fsccl_comm_destroy(world)) || wrong ? 7 : 0;
 }
 
+// Forbids this process to write to the memory of others, as a container may do.
+bool forbid_writes() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// Broadcasts on a communicator and on a part of it, where rank 1 may not write.
+int reads_only(const Child& self) {
+  if (self.rank == 1 && !forbid_writes()) return 3;
+  fsccl_comm_t world = nullptr, part = nullptr;
+  if (tell("join", fsccl_comm_create(nullptr, &world)) ||
+      tell("split", fsccl_comm_split(world, 0, -self.rank, nullptr, &part)))
+    return 4;
+  std::vector<unsigned char> bytes(kBytes);
+  for (const fsccl_comm_t comm : {world, part})
+    for (int root = 0; root < 2; root++) {
+      const bool own = root == (comm == world ? self.rank : 1 - self.rank);
+      std::fill(bytes.begin(), bytes.end(), own ? kSent : 0);
+      if (tell("broadcast",
+               fsccl_broadcast(bytes.data(), kBytes, FSCCL_UINT8, root, comm, nullptr, nullptr)))
+        return 5;
+      if (!all_are(bytes, kSent)) return 6;
+    }
+  return tell("part", fsccl_comm_destroy(part)) || tell("comm", fsccl_comm_destroy(world)) ? 7 : 0;
+}
+
+TEST(Writes, AreNotMadeWhereOneRankMayOnlyRead) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++)
+    processes.start("reads_only", rank, 2, job(rank, 2, 20464, "on"));
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+  for (int rank = 0; rank < 2; rank++)
+    EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+}
+
 TEST(Writes, EndWithTheCallOfTheReceiver) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++)
@@ -83,7 +132,8 @@ TEST(Writes, EndWithTheCallOfTheReceiver) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"writes", writes}})) return *code;
+  if (const auto code = run_role(argc, argv, {{"writes", writes}, {"reads_only", reads_only}}))
+    return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

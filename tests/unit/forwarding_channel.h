@@ -28,6 +28,9 @@ class ForwardingChannel : public Channel {
   Status write(int peer, uint64_t address, const void* source, size_t bytes) override {
     return inner->write(peer, address, source, bytes);
   }
+  bool touch() override { return inner->touch(); }
+  void touched() override { inner->touched(); }
+  void await_untouched(Deadline deadline) override { inner->await_untouched(deadline); }
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override {
     return inner->slots(rank, ring_bytes, slot_bytes);
   }

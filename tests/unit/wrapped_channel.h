@@ -119,7 +119,7 @@ inline void over_channel(
       request.pids = pids;
       request.tag = 7;
       request.deadline_ns = now_ns() + kLimitNs;
-      request.single_copy = true;
+      request.single_copy = request.writes = true;
       request.opening = &opening;
       Result<OpenedChannel> opened = shm_transport()->open(request);
       ASSERT_TRUE(opened.ok()) << opened.status().text();

@@ -67,13 +67,19 @@ Channel::~Channel() {
   setup_.node->hear_out();
   {
     const std::lock_guard lock(setup_.node->mutex());
+    std::vector<int32_t> unaware;
     for (int peer = 0; peer < static_cast<int>(peers_.size()); peer++) {
       const Peer& other = peers_[static_cast<size_t>(peer)];
-      if (peer == setup_.rank || !other.known || said_goodbye(peer)) continue;
+      if (peer == setup_.rank || said_goodbye(peer)) continue;
+      if (!other.known) {
+        unaware.push_back(setup_.members[static_cast<size_t>(peer)]);
+        continue;
+      }
       if (failed()) tell(peer, setup_.board->failure);
       send(peer, MessageKind::left, nullptr, nullptr, other.messages_sent);
     }
     setup_.node->remove(this);
+    if (!setup_.around) setup_.node->close_to(meeting(), std::move(unaware));
     std::erase(setup_.board->channels, this);
   }
   rest();
@@ -374,10 +380,7 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
 
 void Channel::hear(int from, const Header& header, const void* data, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  if (header.kind == MessageKind::left) {
-    if (peer.last) return;  // the peer has said so before
-    peer.last = header.sent + 1;
-  }
+  if (header.kind == MessageKind::left) peer.last = header.sent + 1;
   count(peer);
   fsccl_transport_failure_t failure;
   if (header.kind != MessageKind::failure || bytes != sizeof failure) return;

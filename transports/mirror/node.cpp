@@ -121,13 +121,29 @@ void Node::refuse(int from, const Header& header) {
   send_failure(from, answer, failure);
 }
 
-bool Node::over(int from, const Header& header) {
+void Node::close_to(uint64_t meeting, std::vector<int32_t>&& unaware) {
+  if (unaware.empty()) return;
+  unaware_[meeting] = std::move(unaware);
+  // This store pairs with the load in owes_answers().
+  closed_some_.store(true, std::memory_order_release);
+  wake();  // the service thread may have gone to sleep for as long as nobody needs it
+}
+
+// Returns true, once, if the sender may not know that this rank has closed the channel.
+bool Node::unaware(int from, const Header& header) {
   // The tag of a pair is the number of the channel around it. No other tag is another channel's
-  // number.
-  if (closed(header.tag) && !channels_.contains(header.channel))
-    channels_[header.channel] = nullptr;
-  if (!closed(header.channel)) return false;
-  if (header.kind == MessageKind::line || header.kind == MessageKind::bytes) {
+  // number. A pair that this rank has never opened is closed by its first message.
+  if (closed(header.tag) && channels_.try_emplace(header.channel, nullptr).second) return true;
+  const auto found = unaware_.find(header.channel);
+  if (found == unaware_.end() || std::erase(found->second, from) == 0) return false;
+  if (found->second.empty()) unaware_.erase(found);
+  return true;
+}
+
+bool Node::over(int from, const Header& header) {
+  if (find(header.channel) || !(closed(header.channel) || closed(header.tag))) return false;
+  const bool calls = header.kind == MessageKind::line || header.kind == MessageKind::bytes;
+  if (calls && unaware(from, header)) {
     Header answer{};
     answer.channel = header.channel;
     answer.tag = header.tag;
@@ -198,10 +214,11 @@ void Node::add(Channel* channel) {
 void Node::remove(Channel* channel) {
   if (const auto found = channels_.find(channel->meeting()); found != channels_.end())
     found->second = nullptr;
-  closed_some_ = true;
   std::erase_if(early_, [&](const auto& one) {
     const Waiting& waiting = one.second;
-    if (waiting.messages.front().header.tag != channel->meeting()) return false;
+    // There is none if memory was short when it came.
+    if (!waiting.messages.empty() && waiting.messages.front().header.tag != channel->meeting())
+      return false;
     forget(waiting);
     return true;
   });
@@ -215,7 +232,7 @@ bool Node::closed(uint64_t meeting) const {
 void Node::forget(const Waiting& waiting) {
   early_bytes_ -= waiting.counted;
   for (const Early& message : waiting.messages)
-    if (message.offer) drop_offer(message.offer);
+    if (message.offer) spare(message.from, [&] { drop_offer(message.offer); });
 }
 
 void Node::drop_early() {

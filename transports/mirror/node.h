@@ -65,6 +65,8 @@ class Node : public TransportNode {
   // The following functions are called with the mutex held.
   void add(Channel* channel);  // delivers messages that came before the channel was open
   virtual void remove(Channel* channel);
+  // Notes that these ranks do not know that this rank has closed the channel.
+  void close_to(uint64_t meeting, std::vector<int32_t>&& unaware);
   // Sends a message. `more` says that the next message for this rank follows at once and may be
   // sent together with this one. The source of this one must not change until then.
   void send(int rank, const Header& header, Payload&& payload, bool more = false) noexcept;
@@ -105,7 +107,10 @@ class Node : public TransportNode {
   virtual int events() const = 0;
   // Returns true if peers may wait for answers that a node gives only while it is moved on. The
   // node's thread then does so from time to time when no thread polls.
-  virtual bool owes_answers() const { return closed_some_; }
+  virtual bool owes_answers() const {
+    // This load pairs with the store in close_to(): a thread that sees it wakes for answers.
+    return closed_some_.load(std::memory_order_acquire);
+  }
   virtual void interrupt() = 0;  // makes events() ready; called without the mutex
   // Fetches the bytes of an offer to `place`, or drops an offer that is not wanted. Only transports
   // whose ranks offer bytes have these two functions.
@@ -134,7 +139,7 @@ class Node : public TransportNode {
     }
   }
   // Returns true if the message is for a channel that this rank has closed, or for a pair in such a
-  // channel. The sender is told that this rank has left, because it may not know.
+  // channel. A sender that does not know that this rank has left is told so.
   bool over(int from, const Header& header);
   // Returns true if this rank can keep so many bytes more of messages for a channel that is not
   // open yet. Otherwise it ends the connection to `from`. A caller that then takes memory for such
@@ -151,7 +156,8 @@ class Node : public TransportNode {
   std::mutex mutex_;
   std::unordered_map<uint64_t, Channel*> channels_;  // null: the channel was closed
   size_t early_bytes_ = 0;                           // memory for channels that are not open yet
-  bool closed_some_ = false;            // peers may ask for a channel that this rank has closed
+  // Some rank may call this one in a channel that this rank has closed, and does not know it.
+  std::atomic<bool> closed_some_{false};
   std::atomic<bool> unflushed_{false};  // something was sent since all had left
 
  private:
@@ -175,6 +181,7 @@ class Node : public TransportNode {
   };
   bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
   bool closed(uint64_t meeting) const;
+  bool unaware(int from, const Header& header);
   void forget(const Waiting& waiting);
   bool move(int rank) noexcept;  // calls advance()
   void starve(int rank) noexcept;
@@ -189,6 +196,8 @@ class Node : public TransportNode {
   const bool checksum_;
   std::vector<Link> links_;  // by rank
   std::unordered_map<uint64_t, Waiting> early_;
+  // By closed channel: the ranks that do not know that it is closed.
+  std::unordered_map<uint64_t, std::vector<int32_t>> unaware_;
 
   // State of the service (node_service.cpp).
   std::mutex sleep_mutex_;

@@ -105,7 +105,9 @@ void Node::serve() {
   while (!stop_) {
     if (!wanted()) {
       nap_ns = kFirstNapNs;
-      if (doze(wanted, owes_answers() ? look_ns : INT64_MAX)) continue;
+      const bool owes = owes_answers();
+      const auto roused = [&] { return wanted() || owes_answers() != owes; };
+      if (doze(roused, owes ? look_ns : INT64_MAX)) continue;
       const bool polled = std::exchange(polls, polls_.load(std::memory_order_relaxed)) != polls;
       const std::lock_guard lock(mutex_);
       look_ns = !polled && take_turn() > 0 ? kFirstLookNs : std::min(2 * look_ns, kLastLookNs);

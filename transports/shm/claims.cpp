@@ -1,7 +1,5 @@
 #include "transports/shm/claims.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,10 +10,8 @@
 namespace fsccl::shm {
 namespace {
 
-constexpr size_t kAtOnce = 4u << 20;  // a rank that fails waits for so many bytes at most
+constexpr size_t kAtOnce = 4u << 20;  // so many bytes are written under a claim at most
 constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 1'000'000;
-// A writer that is stopped is waited for as long as a write can take by any measure.
-constexpr int64_t kLongestWriteMs = 60'000;
 
 uint32_t claim_on(int rank) { return static_cast<uint32_t>(rank) + 1; }
 
@@ -30,7 +26,8 @@ Status write_under_claim(Header& header, RankBlock& own, const Owner& owner, uin
     claim.store(claim_on(owner.rank), std::memory_order_seq_cst);
     const bool failed = failure_state.load(std::memory_order_seq_cst) != 0;
     const bool written = !failed && write_memory(owner.pid, address + done,
-                                                 static_cast<const std::byte*>(source) + done, now);
+                                                 static_cast<const std::byte*>(source) + done, now,
+                                                 header.failure_state);
     const int error = errno;
     // This store pairs with the load in await_claims(): a rank that sees it may use its memory.
     claim.store(0, std::memory_order_release);
@@ -58,17 +55,22 @@ void end_touch(RankBlock& own) {
   std::atomic_ref<uint32_t>(own.touching).fetch_sub(1, std::memory_order_release);
 }
 
-void await_claims(RankBlock& peer, int rank, int32_t pid) {
-  const bool one_process = pid == getpid();
-  const auto none = [&] {
-    const auto at = [](uint32_t& word) {
-      return std::atomic_ref<uint32_t>(word).load(std::memory_order_seq_cst);
-    };
-    return at(peer.writes_to) != claim_on(rank) && !(one_process && at(peer.touching));
+void await_claims(RankBlock* blocks, int rank, const std::vector<int32_t>& pids,
+                  Deadline deadline) {
+  const auto at = [](uint32_t& word) {
+    return std::atomic_ref<uint32_t>(word).load(std::memory_order_seq_cst);
   };
-  const auto ended = [&] { return has_ended(pid); };
-  (void)wait_until(none, Deadline::in_ms(kLongestWriteMs), ended,
-                   Naps(0, kFirstNapNs, kLongestNapNs));
+  for (int peer = 0; peer < static_cast<int>(pids.size()); peer++) {
+    if (peer == rank) continue;
+    const int32_t pid = pids[static_cast<size_t>(peer)];
+    const bool one_process = pid == pids[static_cast<size_t>(rank)];
+    const auto none = [&] {
+      return at(blocks[peer].writes_to) != claim_on(rank) &&
+             !(one_process && at(blocks[peer].touching));
+    };
+    (void)wait_until(
+        none, deadline, [&] { return has_ended(pid); }, Naps(0, kFirstNapNs, kLongestNapNs));
+  }
 }
 
 }  // namespace fsccl::shm

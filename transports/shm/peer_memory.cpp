@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -57,10 +58,12 @@ bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes)
   return true;
 }
 
-bool write_memory(int32_t pid, uint64_t address, const void* source, size_t bytes) {
+bool write_memory(int32_t pid, uint64_t address, const void* source, size_t bytes,
+                  const uint32_t& stop) {
   Passage passage;
   const auto* from = static_cast<const std::byte*>(source);
   while (bytes) {
+    if (__atomic_load_n(&stop, __ATOMIC_RELAXED)) return false;
     const bool slow = slow_to_move(reinterpret_cast<std::byte*>(address), from, bytes);
     size_t now = slow ? std::min(bytes, passage.most()) : bytes;
     if (slow) copy_bytes(passage.place(address), from, now, Stores::cached);
@@ -82,7 +85,8 @@ bool has_ended(int32_t pid) {
     error = errno;
     return opened;
   });
-  if (!file.valid()) return error == ENOENT;
+  // The file is also missing where /proc is not mounted, or hides the process.
+  if (!file.valid()) return error == ENOENT && kill(pid, 0) != 0 && errno == ESRCH;
   const ssize_t bytes = ::read(file.get(), text, sizeof text - 1);
   if (bytes <= 0) return bytes < 0 && errno == ESRCH;
   text[bytes] = '\0';

@@ -46,6 +46,7 @@ struct Channel final : fsccl::Channel {
   Status write(int peer, uint64_t address, const void* source, size_t bytes) override;
   bool touch() override { return around ? around->touch() : begin_touch(*header, blocks[rank]); }
   void touched() override { around ? around->touched() : end_touch(blocks[rank]); }
+  void await_untouched(Deadline deadline) override;
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override;
   Status reserve() override;
   void prepare(uint32_t tick) override;
@@ -245,7 +246,8 @@ Status probe_single_copy(Channel& channel, const ChannelRequest& request, uint32
   mine.can_read = request.single_copy &&
                   read_memory(pid, other.probe_address, &seen, sizeof seen) &&
                   seen == other.probe_value;
-  mine.can_write = mine.can_read && write_memory(pid, other.landing_address, &seen, sizeof seen);
+  mine.can_write = mine.can_read && request.writes &&
+                   write_memory(pid, other.landing_address, &seen, sizeof seen, 0);
   FSCCL_TRY(meet(channel, tick++, request));
   channel.reads = channel.writes = true;
   for (int rank = 0; rank < channel.ranks; rank++) {
@@ -283,7 +285,7 @@ Result<OpenedChannel> open_channel(const ChannelRequest& request) {
   channel->pids.assign(request.pids.begin(), request.pids.end());
   FSCCL_TRY(open_segment(*channel, request));
   uint32_t tick = 1;
-  channel->reads = channel->writes = request.single_copy;
+  channel->reads = request.single_copy, channel->writes = request.writes;
   if (!request.known) FSCCL_TRY(probe_single_copy(*channel, request, tick));
   channel->opened = true;
   return OpenedChannel{std::move(channel), tick};
@@ -399,15 +401,17 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
   if (around) return around->fail(failure);
   std::atomic_ref<uint32_t> state(header->failure_state);
   uint32_t none = 0;
-  if (state.compare_exchange_strong(none, 1)) {
-    header->failure = failure;
-    header->failure.text[sizeof(failure.text) - 1] = '\0';
-    // This store pairs with the load in failure(): a rank that sees state 2 sees the failure.
-    state.store(2, std::memory_order_release);
-    wake_all(*this);
-  }
-  for (int peer = 0; peer < ranks; peer++)
-    if (peer != rank) await_claims(blocks[peer], rank, pids[static_cast<size_t>(peer)]);
+  if (!state.compare_exchange_strong(none, 1)) return;
+  header->failure = failure;
+  header->failure.text[sizeof(failure.text) - 1] = '\0';
+  // This store pairs with the load in failure(): a rank that sees state 2 sees the failure.
+  state.store(2, std::memory_order_release);
+  wake_all(*this);
+}
+
+void Channel::await_untouched(Deadline deadline) {
+  if (around) return around->await_untouched(deadline);
+  await_claims(blocks, rank, pids, deadline);
 }
 
 const fsccl_transport_failure_t* Channel::failure() {

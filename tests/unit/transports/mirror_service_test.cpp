@@ -162,13 +162,45 @@ TEST_F(Pairs, AndChannelsThatAreClosedAnswerThatThisRankHasLeft) {
   node_.open_around(7).reset();
   node_.sent.clear();
   for (const uint64_t channel : {7, 100}) {
-    node_.deliver_to_pair(channel, 7, 8);
+    for (int i = 0; i < 3; i++) node_.deliver_to_pair(channel, 7, 8);  // one answer is enough
     ASSERT_EQ(node_.sent.size(), 1u);
     EXPECT_EQ(node_.sent[0].kind, MessageKind::left);
     EXPECT_EQ(node_.sent[0].channel, channel);
     EXPECT_EQ(node_.sent[0].sent, 0u);
     node_.sent.clear();
   }
+}
+
+// A node whose service thread sleeps, because nobody needs it.
+class DozingNode final : public StillNode {
+ public:
+  explicit DozingNode(const fsccl_transport_job_t& job) : StillNode("dozing", job) {
+    EXPECT_TRUE(start_service().ok());
+  }
+  ~DozingNode() override { stop_service(); }
+  std::atomic<int> moves{0};
+
+ protected:
+  bool advance(int) override {
+    moves++;
+    return false;
+  }
+};
+
+// The other rank may call this one later, and this rank may call nothing any more.
+TEST(MirrorService, LooksForWhoDoesNotKnowThatAChannelIsClosed) {
+  constexpr unsigned char key[32] = {};
+  DozingNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0, nullptr});
+  Channel::Setup setup;
+  setup.node = &node;
+  setup.meeting = 7;
+  setup.tag = 8;
+  setup.members = {0, 1};
+  setup.board = std::make_shared<Board>();
+  std::unique_ptr<Channel> channel = Channel::open(std::move(setup)).take();
+  channel.reset();
+  const int before = node.moves;
+  while (node.moves == before) std::this_thread::yield();
 }
 
 // A channel of rank 3 of 16.

@@ -84,7 +84,7 @@ Result<OpenedChannel> open_file(const Fd& file, pid_t rank_zero = getpid()) {
   request.pids = pids;
   request.tag = kTag;
   request.deadline_ns = now_ns() + 20'000'000'000;
-  request.known = request.single_copy = true;
+  request.known = request.single_copy = request.writes = true;
   request.opening = &offering;
   return shm_transport()->open(request);
 }
@@ -214,7 +214,9 @@ class RankZero {
   void* const memory_;
 };
 
-// The memory of a rank that has failed may be given back to its owner, so the failure waits for the
+Deadline in_time() { return Deadline::in_ms(20'000); }
+
+// The memory of a rank that has failed may be given back to its owner, so the rank waits for the
 // peer that writes there.
 TEST(ShmChannel, AFailureWaitsForAPeerThatWrites) {
   const Fd file = file_of(geometry(), bytes_of(geometry()));
@@ -225,6 +227,7 @@ TEST(ShmChannel, AFailureWaitsForAPeerThatWrites) {
   std::atomic<bool> writing{true};
   std::thread fails([&] {
     opened.value().channel->fail({});
+    opened.value().channel->await_untouched(in_time());
     EXPECT_FALSE(writing);
   });
   while (!zero.sees_failure()) std::this_thread::yield();
@@ -243,7 +246,8 @@ TEST(ShmChannel, AFailureWaitsForAPeerThatTouches) {
   zero.touches(true);
   std::atomic<bool> touching{true};
   std::thread fails([&] {
-    channel.fail({});  // the rank does not wait for itself
+    channel.fail({});
+    channel.await_untouched(in_time());  // the rank does not wait for itself
     EXPECT_FALSE(touching);
   });
   while (!zero.sees_failure()) std::this_thread::yield();
@@ -266,9 +270,21 @@ TEST(ShmChannel, AFailureDoesNotWaitForADeadPeer) {
   zero.writes(true);
   kill(child, SIGKILL);
   opened.value().channel->fail({});
+  opened.value().channel->await_untouched(Deadline::never());
   siginfo_t ended{};
   EXPECT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG), 0);
-  EXPECT_EQ(ended.si_pid, child) << "fail() returned before the process had ended";
+  EXPECT_EQ(ended.si_pid, child) << "await_untouched() returned before the process had ended";
+}
+
+// A peer that is stopped may keep its claim for any time.
+TEST(ShmChannel, AFailureWaitsNoLongerThanItsDeadline) {
+  const Fd file = file_of(geometry(), bytes_of(geometry()));
+  const Result<OpenedChannel> opened = open_file(file);
+  ASSERT_TRUE(opened.ok());
+  RankZero zero(file);
+  zero.writes(true);
+  opened.value().channel->fail({});
+  opened.value().channel->await_untouched(Deadline::in_ms(20));
 }
 
 TEST(ShmChannel, NothingIsWrittenAfterAFailure) {
