@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/immortal.h"
 #include "base/reserve_file.h"
+#include "base/undo.h"
 #include "base/write_file.h"
 
 namespace fsccl {
@@ -24,9 +26,10 @@ struct LivingRecorders {
   std::mutex mutex;
   std::vector<Recorder*> recorders;
 };
+// Destructors of global objects of the program may still end communicators, or dump recorders.
 LivingRecorders& living_recorders() {
-  static LivingRecorders all;
-  return all;
+  static Immortal<LivingRecorders> all;
+  return all.get();
 }
 
 int64_t unix_ns() {
@@ -50,6 +53,19 @@ Result<Fd> make_file(const std::string& path) {
   if (fd.valid()) return fd;
   return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR",
               path, std::strerror(errno));
+}
+
+// Reserves the whole file now, so that a full disk is an error here and not a SIGBUS later.
+Status reserve_all(const Fd& fd, const std::string& folder, size_t bytes) {
+  uint64_t reserved = 0;
+  int error = reserve_file(fd.get(), &reserved, bytes);
+  if (error == EOPNOTSUPP) {
+    const FileSignalsHeld held;
+    error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));  // writes zeros here
+  }
+  if (error == 0) return success();
+  return fail_errno(
+      error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes", folder, bytes));
 }
 
 Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::string& path) {
@@ -103,19 +119,15 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Config& config) {
   gethostname(header.host, sizeof header.host - 1);
   Fd fd;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  std::string path;
+  Undo unlinking([&] {
+    if (fd.valid()) ::unlink(path.c_str());
+  });
   if (!config.folder.empty()) {
     made->header_ = &header;
-    FSCCL_ASSIGN(fd, make_file(config.folder + '/' + made->file_name()));
-    // The whole file is reserved now, so that a full disk is an error here and not a SIGBUS later.
-    uint64_t reserved = 0;
-    int error = reserve_file(fd.get(), &reserved, made->bytes_);
-    if (error == EOPNOTSUPP) {
-      const FileSignalsHeld held;
-      error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // writes zeros here
-    }
-    if (error != 0)
-      return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes",
-                                           config.folder, made->bytes_));
+    path = config.folder + '/' + made->file_name();
+    FSCCL_ASSIGN(fd, make_file(path));
+    FSCCL_TRY(reserve_all(fd, config.folder, made->bytes_));
     flags = MAP_SHARED;
   }
   void* memory = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
@@ -136,6 +148,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Config& config) {
   made->table_[0].state = 1;
   const std::lock_guard lock(living_recorders().mutex);
   living_recorders().recorders.push_back(made.get());
+  unlinking.keep();
   return made;
 }
 
@@ -210,9 +223,10 @@ void Recorder::look_at_clock() {
 }
 
 // Other threads may record meanwhile. Records that they overwrite may be missing from the file, but
-// each record in the file is whole.
+// each record in the file is whole. A file that could not be written as a whole is removed.
 Status Recorder::write(const std::string& path) {
   FSCCL_ASSIGN(Fd fd, make_file(path));
+  Undo unlinking([&] { ::unlink(path.c_str()); });
   std::vector<std::byte> begin(recording::kAtOnceAt);
   {
     const std::lock_guard lock(mutex_);
@@ -231,6 +245,7 @@ Status Recorder::write(const std::string& path) {
     for (size_t i = 0; i < part.size(); i++) part[i] = whole_record(at_once_[at + i]);
     FSCCL_TRY(write_whole(fd, part.data(), part.size() * sizeof part[0], path));
   }
+  unlinking.keep();
   return success();
 }
 

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -378,6 +380,43 @@ TEST(Recorder, AFileThatCannotBeMadeIsNamed) {
   EXPECT_EQ(made.status().code(), FSCCL_ERR_CONFIG);
   EXPECT_THAT(made.status().text(), HasSubstr("FSCCL_TRACE_DIR"));
   EXPECT_FALSE(std::filesystem::exists("/tmp/target-of-a-trap"));
+}
+
+// Runs in a child process. Returns 0 if making and writing a recorder fail for lack of room.
+int lacks_room(const std::string& folder, const std::string& dumps) {
+  const auto in_memory = make("");
+  const rlimit limit{1 << 12, 1 << 12};
+  if (signal(SIGXFSZ, SIG_IGN) == SIG_ERR || setrlimit(RLIMIT_FSIZE, &limit)) return 1;
+  if (Recorder::create({folder, 64, 42, 0, 1}).ok()) return 2;
+  return Recorder::write_all(dumps).ok() ? 3 : 0;
+}
+
+// An empty file would be in the way of the next attempt, and fsccl-trace could not read it.
+TEST(Recorder, AFileWithoutRoomDoesNotStay) {
+  const Folder folder, dumps;
+  EXPECT_EXIT(_exit(lacks_room(folder.path(), dumps.path())), ::testing::ExitedWithCode(0), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(dumps.path()));
+}
+
+// The destructor of a global object of a program may destroy its communicators, or dump them.
+struct UsedAtTheEnd {
+  ~UsedAtTheEnd() {
+    if (recorder && !Recorder::write_all(folder).ok()) _exit(1);
+  }
+  std::unique_ptr<Recorder> recorder;
+  std::string folder;
+} used_at_the_end;
+
+TEST(Recorder, IsUsedWhileTheProcessExits) {
+  const Folder folder;
+  const auto run = [&] {
+    used_at_the_end.folder = folder.path();
+    used_at_the_end.recorder = make("");
+    exit(0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(read(folder.ring())["rank"], 0);
 }
 
 TEST(Recording, FilesThatAreNoneAreRefused) {
