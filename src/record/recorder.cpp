@@ -11,6 +11,7 @@
 #include <ctime>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/immortal.h"
 #include "base/reserve_file.h"
@@ -143,7 +144,8 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Config& config) {
   made->mask_ = records - 1;
   made->round_bits_ = std::countr_zero(records);
   *made->header_ = header;
-  made->header_->begin = made->header_->last = {ticks(), unix_ns()};
+  made->header_->begin = made->header_->last = {ticks(), now_ns()};
+  made->header_->begin_unix_ns = unix_ns();
   copy_text(made->table_[0].name, "others");
   made->table_[0].state = 1;
   const std::lock_guard lock(living_recorders().mutex);
@@ -173,6 +175,7 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   if (free == end) return 0;
   recording::Communicator entry;
   entry.tag = tag;
+  entry.since_ticks = ticks();
   entry.rank = rank;
   entry.size = size;
   copy_text(entry.name, name);
@@ -217,7 +220,7 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
 void Recorder::look_at_clock() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
-  const recording::Moment now = {ticks(), unix_ns()};
+  const recording::Moment now = {ticks(), now_ns()};
   const Change change(header_);
   header_->last = now;
 }

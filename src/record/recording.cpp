@@ -17,6 +17,7 @@
 #include "base/threads.h"
 #include "plan/fingerprint.h"
 #include "plan/plan.h"
+#include "wire/messages.h"
 
 namespace fsccl::recording {
 namespace {
@@ -86,10 +87,11 @@ Status check(const Header& header, const std::string& path) {
   if (header.records == 0 || header.records > kMostRecords ||
       (header.records & (header.records - 1)) != 0)
     return wrong("its number of records");
+  if (header.ranks > kMaxRanks) return wrong("its number of ranks");
   if (header.rank < 0 || header.rank >= header.ranks) return wrong("its rank");
   if (header.last.ticks < header.begin.ticks) return wrong("its clock runs backwards");
-  for (const int64_t unix_ns : {header.begin.unix_ns, header.last.unix_ns})
-    if (unix_ns < 0 || unix_ns > kLatestNs) return wrong("its clock");
+  for (const int64_t ns : {header.begin_unix_ns, header.begin.steady_ns, header.last.steady_ns})
+    if (ns < 0 || ns > kLatestNs) return wrong("its clock");
   return success();
 }
 
@@ -166,42 +168,66 @@ Status read_at_once(const File& file, std::vector<Record>* found) {
   return success();
 }
 
+Communicator entry_of(const std::vector<std::byte>& begin, uint32_t communicator) {
+  return at<Communicator>(begin, kTableAt + communicator * sizeof(Communicator));
+}
+
+// Drops the events of communicators whose entries others have taken since.
+void drop_of_earlier(const std::vector<std::byte>& begin, std::vector<Record>* records) {
+  std::array<uint64_t, kCommunicators> since{};
+  for (uint32_t i = 0; i < kCommunicators; i++) since[i] = entry_of(begin, i).since_ticks;
+  std::erase_if(*records,
+                [&](const Record& record) { return record.ticks < since[record.communicator]; });
+}
+
+// Converts the recorder's counter to nanoseconds since 1970. The rate is that of CLOCK_MONOTONIC
+// between the two moments of the header. A recorder that has looked at the clock only once has
+// equal moments; a tick then counts as one nanosecond.
+class Times {
+ public:
+  explicit Times(const Header& header) : header_(header) {
+    const auto ticks = static_cast<double>(header.last.ticks - header.begin.ticks);
+    const auto ns = static_cast<double>(header.last.steady_ns - header.begin.steady_ns);
+    if (ticks > 0 && ns > 0) ns_per_tick_ = ns / ticks;
+  }
+  int64_t unix_ns(uint64_t ticks) const {
+    const double ns =
+        (static_cast<double>(ticks) - static_cast<double>(header_.begin.ticks)) * ns_per_tick_;
+    const auto since_ns = static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs));
+    return std::clamp(header_.begin_unix_ns + since_ns, int64_t{0}, kLatestNs);
+  }
+
+ private:
+  const Header& header_;
+  double ns_per_tick_ = 1;
+};
+
 // The keys of every object are written in alphabetical order.
-void write_communicators(const std::vector<std::byte>& begin, JsonWriter& out) {
+void write_communicators(const Header& header, const std::vector<std::byte>& begin,
+                         JsonWriter& out) {
   out.begin_list();
   for (uint32_t i = 0; i < kCommunicators; i++) {
-    const auto entry = at<Communicator>(begin, kTableAt + i * sizeof(Communicator));
+    const Communicator entry = entry_of(begin, i);
     if (entry.state == 0) continue;
     out.begin_map();
     if (entry.code)
       out.entry("error", [&] {
         out.map({{"code", entry.code}, {"peer", entry.peer}, {"text", text_of(entry.text)}});
       });
-    out.entries({{"id", i},
-                 {"lives", entry.state == 1},
-                 {"name", text_of(entry.name)},
-                 {"rank", entry.rank},
-                 {"size", entry.size},
-                 {"tag", fmt::format("{:016x}", entry.tag)}});
+    out.entries(
+        {{"id", i},
+         {"lives", entry.state == 1},
+         {"name", text_of(entry.name)},
+         {"rank", entry.rank},
+         {"since_ns", Times(header).unix_ns(std::max(entry.since_ticks, header.begin.ticks))},
+         {"size", entry.size},
+         {"tag", fmt::format("{:016x}", entry.tag)}});
     out.end_map();
   }
   out.end_list();
 }
 
-// Returns the nanoseconds of a tick, from the two moments of the header. A recorder that has looked
-// at the clock only once has equal moments; a tick then counts as one nanosecond.
-double tick_ns(const Header& header) {
-  const auto ticks = static_cast<double>(header.last.ticks - header.begin.ticks);
-  const auto ns =
-      static_cast<double>(header.last.unix_ns) - static_cast<double>(header.begin.unix_ns);
-  return ticks > 0 && ns > 0 ? ns / ticks : 1;
-}
-
-void write_event(const Header& header, const Record& record, double ns_per_tick, JsonWriter& out) {
-  const double ns =
-      (static_cast<double>(record.ticks) - static_cast<double>(header.begin.ticks)) * ns_per_tick;
-  const int64_t since_ns = static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs));
-  const int64_t at_ns = std::clamp(header.begin.unix_ns + since_ns, int64_t{0}, kLatestNs);
+void write_event(const Record& record, int64_t at_ns, JsonWriter& out) {
   const auto duty = static_cast<Duty>(record.kind);
   const bool for_slot = record.event == Event::blocked && duty == Duty::release_slot;
   const bool of_silence = record.event == Event::suspect || record.event == Event::alive;
@@ -229,7 +255,7 @@ void write_event(const Header& header, const Record& record, double ns_per_tick,
 // Writes the events in the order of their times. An operation of the fast path becomes two events;
 // if it left the fast path, its later events follow.
 void write_events(const Header& header, std::vector<Record> records, JsonWriter& out) {
-  const double ns_per_tick = tick_ns(header);
+  const Times times(header);
   std::stable_sort(records.begin(), records.end(),
                    [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
   std::vector<bool> done(records.size());
@@ -244,11 +270,11 @@ void write_events(const Header& header, std::vector<Record> records, JsonWriter&
     if (record.event == Event::at_once) {
       if (!done[i]) continue;
       record.event = Event::submitted;
-      write_event(header, record, ns_per_tick, out);
+      write_event(record, times.unix_ns(record.ticks), out);
       record.event = Event::completed;
       record.peer = -1;
     }
-    write_event(header, record, ns_per_tick, out);
+    write_event(record, times.unix_ns(record.ticks), out);
   }
   out.end_list();
 }
@@ -278,13 +304,14 @@ Result<std::string> read(const std::string& path) {
   uint64_t torn = 0;
   FSCCL_ASSIGN(std::vector<Record> records, read_records(file, header.records, first, next, &torn));
   FSCCL_TRY(read_at_once(file, &records));
+  drop_of_earlier(begin, &records);
   return write_json([&](JsonWriter& out) {
-    out.map({{"communicators", [&] { write_communicators(begin, out); }},
+    out.map({{"communicators", [&] { write_communicators(header, begin, out); }},
              {"events", [&] { write_events(header, std::move(records), out); }},
              {"fsccl_recording", 1},
              {"host", text_of(header.host)},
              {"job", fmt::format("{:016x}", header.job)},
-             {"last_look_ns", header.last.unix_ns},
+             {"last_look_ns", Times(header).unix_ns(header.last.ticks)},
              {"overwritten", first},
              {"pid", header.pid},
              {"rank", header.rank},

@@ -16,9 +16,10 @@
 
 namespace fsccl::recording {
 
-inline constexpr uint64_t kMagic = 0x32'6365'7243'5346ull;  // "FSCrec2"
-// entry 0 stands for all communicators that have no entry of their own
-inline constexpr uint32_t kCommunicators = 128;
+inline constexpr uint64_t kMagic = 0x33'6365'7243'5346ull;  // "FSCrec3"
+// Entry 0 stands for all communicators that have no entry of their own, because the table was full.
+// Each pair of ranks that exchanges messages needs an entry for each direction.
+inline constexpr uint32_t kCommunicators = 512;
 inline constexpr uint32_t kMostRecords = 1u << 22;
 
 enum class Event : uint8_t {
@@ -52,10 +53,10 @@ const char* event_name(Event event);
 enum class Duty : uint8_t { release_slot = 1, give_descriptor };
 const char* duty_name(Duty duty);
 
-// A moment on two clocks: the recorder's counter, and nanoseconds since 1970.
+// A moment on two clocks: the recorder's counter, and CLOCK_MONOTONIC, which nobody sets.
 struct Moment {
   uint64_t ticks = 0;
-  int64_t unix_ns = 0;
+  int64_t steady_ns = 0;
 };
 
 struct Header {
@@ -67,17 +68,20 @@ struct Header {
   uint64_t job = 0;      // the same on all ranks
   uint64_t changes = 0;  // changes of the header and the table; odd: one is being made
   Moment begin, last;
+  int64_t begin_unix_ns = 0;  // `begin` in nanoseconds since 1970
   char host[64] = {};
 };
 
 struct Communicator {
   uint64_t tag = 0;
+  // when it was added; older events of this entry are those of a communicator that had it before
+  uint64_t since_ticks = 0;
   int32_t rank = 0, size = 0;
   uint32_t state = 0;  // 0: never used, or being written; 1: lives; 2: gone
   int32_t code = 0;    // the status that ended it; 0 also while what follows is being written
   int32_t peer = -1;
   char name[100] = {};
-  char text[384] = {};  // text of that error
+  char text[376] = {};  // text of that error
 };
 static_assert(sizeof(Communicator) == 512);
 
