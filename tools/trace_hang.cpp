@@ -8,70 +8,10 @@
 #include <optional>
 #include <set>
 
+#include "trace_state.h"
+
 namespace fsccl::trace {
 namespace {
-
-// An operation that a rank has begun and not completed.
-struct Inside {
-  std::string tag, name;
-  Event call;
-  std::optional<int> blocked_on;  // a rank of the job
-  int64_t since_ns = 0;
-};
-
-struct State {
-  const Recording* recording = nullptr;
-  // for each communicator: the wait outside of operations, and the first operation that is not
-  // complete
-  std::vector<Inside> inside;
-  std::map<std::string, uint64_t> submitted, completed;           // by tag: the last sequence
-  std::map<std::string, std::map<uint64_t, const Event*>> calls;  // by tag and sequence
-  // by communicator: the wait outside of operations that is not over
-  std::map<int, const Event*> waits;
-  int64_t last_ns = 0;
-  const Event* last = nullptr;
-};
-
-State state_of(const Recording& recording) {
-  State state;
-  state.recording = &recording;
-  for (const Event& event : recording.events) {
-    const auto found = recording.communicators.find(event.communicator);
-    if (found == recording.communicators.end()) continue;
-    const std::string& tag = found->second.tag;
-    if (event.kind == "submitted") {
-      state.submitted[tag] = std::max(state.submitted[tag], event.sequence);
-      state.calls[tag][event.sequence] = &event;
-    }
-    if (event.kind == "waits") state.waits[event.communicator] = &event;
-    if (event.kind == "goes_on") state.waits.erase(event.communicator);
-    if (event.kind == "completed")
-      state.completed[tag] = std::max(state.completed[tag], event.sequence);
-    if (event.kind == "submitted" || event.kind == "completed") state.last = &event;
-    state.last_ns = std::max(state.last_ns, event.at_ns);
-  }
-  for (const auto& [id, communicator] : recording.communicators) {
-    if (!communicator.lives) continue;
-    if (const auto wait = state.waits.find(id); wait != state.waits.end()) {
-      Inside inside{communicator.tag, communicator.name, *wait->second, wait->second->peer,
-                    wait->second->at_ns};
-      inside.call.sequence = UINT64_MAX;  // no rank has completed it
-      state.inside.push_back(std::move(inside));
-    }
-    const auto calls = state.calls.find(communicator.tag);
-    if (calls == state.calls.end()) continue;
-    const auto next = calls->second.upper_bound(state.completed[communicator.tag]);
-    if (next == calls->second.end()) continue;
-    Inside inside{communicator.tag, communicator.name, *next->second, {}, next->second->at_ns};
-    for (const Event& event : recording.events)
-      if (event.kind == "blocked" && event.communicator == id && event.sequence == next->first)
-        inside.blocked_on = event.peer, inside.since_ns = event.at_ns;
-    state.inside.push_back(std::move(inside));
-  }
-  return state;
-}
-
-using States = std::map<int, State>;
 
 std::string seconds(int64_t ns) { return fmt::format("{:.3f} s", static_cast<double>(ns) / 1e9); }
 
@@ -86,8 +26,8 @@ std::string line_of(int rank, const State& state, int64_t end_ns) {
   std::string text =
       fmt::format("rank {} (pid {} on {})", rank, state.recording->pid, state.recording->host);
   for (const Inside& in : state.inside) {
-    text += fmt::format(": in {} of '{}' for {}", describe(in.call), in.name,
-                        seconds(end_ns - in.call.at_ns));
+    text += fmt::format(": {}{} of '{}' {} {}", in.failed ? "" : "in ", describe(in.call), in.name,
+                        in.failed ? "failed, after" : "for", seconds(end_ns - in.call.at_ns));
     if (in.blocked_on) text += fmt::format(", waits for rank {}", *in.blocked_on);
   }
   if (state.inside.empty() && state.last)
@@ -96,6 +36,10 @@ std::string line_of(int rank, const State& state, int64_t end_ns) {
   for (const auto& [id, communicator] : state.recording->communicators)
     if (!communicator.error.empty())
       text += fmt::format("; '{}' failed: {}", communicator.name, communicator.error);
+  if (state.unnamed)
+    text += fmt::format(
+        "; {} calls are left out, because their communicators had no room in the recorder's table",
+        state.unnamed);
   return text;
 }
 
@@ -111,6 +55,7 @@ bool find_disagreement(const States& states, Verdict* verdict) {
         if (other.operation == event->operation && other.count == event->count &&
             other.dtype == event->dtype && other.peer == event->peer)
           continue;
+        if (got_over(state, *event) || got_over(states.at(known->second.first), other)) continue;
         // The ranks in the minority are guilty, if there is one.
         std::map<std::string, std::vector<int>> by_call;
         for (const auto& [each, theirs] : states) {
@@ -138,17 +83,22 @@ bool find_disagreement(const States& states, Verdict* verdict) {
   return false;
 }
 
-bool find_death(const States& states, Verdict* verdict) {
-  // A rank whose communicator has failed ends, often without a goodbye, so only events before the
-  // failure count.
+// Returns the ranks that died, each with those that saw it, which went on without it or did not.
+std::map<int, std::vector<int>> deaths_in(const States& states, bool got_over) {
   std::map<int, std::vector<int>> seen_by;
-  for (const auto& [rank, state] : states)
-    for (const Event& event : state.recording->events) {
-      if (event.kind == "failed") break;
-      if (event.kind == "lost" &&
-          (seen_by[event.peer].empty() || seen_by[event.peer].back() != rank))
-        seen_by[event.peer].push_back(rank);
-    }
+  std::set<int> recovered;
+  for (const Loss& loss : losses_in(states)) {
+    if (loss.got_over) recovered.insert(loss.dead);
+    std::vector<int>& by = seen_by[loss.dead];
+    if (by.empty() || by.back() != loss.by) by.push_back(loss.by);
+  }
+  std::erase_if(seen_by,
+                [&](const auto& one) { return recovered.contains(one.first) != got_over; });
+  return seen_by;
+}
+
+bool find_death(const States& states, Verdict* verdict) {
+  const std::map<int, std::vector<int>> seen_by = deaths_in(states, false);
   if (seen_by.empty()) return false;
   verdict->cause = "died";
   for (const auto& [dead, by] : seen_by) {
@@ -296,6 +246,39 @@ bool find_suspect(const States& states, int64_t end_ns, Verdict* verdict) {
   return !verdict->guilty.empty();
 }
 
+// Tells of the rank at which a chain of waits ends.
+void tell_of_missing(const States& states, const End& end, int64_t end_ns, Verdict* verdict) {
+  const int guilty = end.rank;
+  const auto found = states.find(guilty);
+  const bool called = found != states.end() &&
+                      found->second.submitted.contains(end.waited_in.tag) &&
+                      found->second.submitted.at(end.waited_in.tag) >= end.waited_in.call.sequence;
+  if (has_left(states, guilty, end.waited_in.tag)) {
+    verdict->cause = "left";
+    verdict->text = fmt::format(
+        "Rank {} has left (destroyed its communicator, or ended) before it {} {} of '{}'.", guilty,
+        called ? "completed" : "called", verdict->operation, verdict->communicator);
+    return;
+  }
+  verdict->cause = called ? "stuck" : "absent";
+  if (called)
+    verdict->text = fmt::format(
+        "Rank {} has called {} of '{}' and does not move on: its process is stopped, or gets no "
+        "processor.",
+        guilty, verdict->operation, verdict->communicator);
+  else if (found == states.end())
+    verdict->text = fmt::format("Rank {}, for which {} of '{}' waits, has left no recording here.",
+                                guilty, verdict->operation, verdict->communicator);
+  else
+    verdict->text = fmt::format(
+        "Rank {} has not called {} of '{}'; the last that it did was {} ({}), {} before the end of "
+        "the recording: it is outside of FSCCL, or stopped.",
+        guilty, verdict->operation, verdict->communicator,
+        found->second.last ? describe(*found->second.last) : "nothing",
+        found->second.last ? found->second.last->kind : "-",
+        seconds(end_ns - (found->second.last ? found->second.last->at_ns : end_ns)));
+}
+
 bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
   std::map<int, std::pair<int, End>> ends;  // how many chains end at a rank, and how
   for (const auto& [rank, state] : states) {
@@ -314,7 +297,6 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
   verdict->guilty = {guilty};
   verdict->operation = describe(end.waited_in.call);
   verdict->communicator = end.waited_in.name;
-  const auto found = states.find(guilty);
   if (end.cycle) {
     verdict->cause = "cycle";
     verdict->guilty.clear();
@@ -347,36 +329,18 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
         seconds(end_ns - end.waited_in.since_ns));
     return true;
   }
-  const bool called = found != states.end() &&
-                      found->second.submitted.contains(end.waited_in.tag) &&
-                      found->second.submitted.at(end.waited_in.tag) >= end.waited_in.call.sequence;
-  verdict->cause = called ? "stuck" : "absent";
-  if (called)
-    verdict->text = fmt::format(
-        "Rank {} has called {} of '{}' and does not move on: its process is stopped, or gets no "
-        "processor.",
-        guilty, verdict->operation, verdict->communicator);
-  else if (found == states.end())
-    verdict->text = fmt::format("Rank {}, for which {} of '{}' waits, has left no recording here.",
-                                guilty, verdict->operation, verdict->communicator);
-  else
-    verdict->text = fmt::format(
-        "Rank {} has not called {} of '{}'; the last that it did was {} ({}), {} before the end of "
-        "the recording: it is "
-        "outside of FSCCL, or stopped.",
-        guilty, verdict->operation, verdict->communicator,
-        found->second.last ? describe(*found->second.last) : "nothing",
-        found->second.last ? found->second.last->kind : "-",
-        seconds(end_ns - (found->second.last ? found->second.last->at_ns : end_ns)));
+  tell_of_missing(states, end, end_ns, verdict);
   return true;
 }
 
-bool find_failure(const States& states, Verdict* verdict) {
+// Finds the first failure that its rank got over, or did not get over.
+bool find_failure(const States& states, bool over, Verdict* verdict) {
   const Event* first = nullptr;
   int where = 0;
   for (const auto& [rank, state] : states)
     for (const Event& event : state.recording->events)
-      if (event.kind == "failed" && (!first || event.at_ns < first->at_ns))
+      if (event.kind == "failed" && got_over(state, event) == over &&
+          (!first || event.at_ns < first->at_ns))
         first = &event, where = rank;
   if (!first) return false;
   const auto& communicators = states.at(where).recording->communicators;
@@ -390,6 +354,14 @@ bool find_failure(const States& states, Verdict* verdict) {
   return true;
 }
 
+// Tells of a job that goes on, or has ended well.
+void tell_of_none(const States& states, Verdict* verdict) {
+  verdict->cause = "none";
+  verdict->text = "Every rank has completed what it called.";
+  if (Verdict earlier; find_failure(states, true, &earlier))
+    verdict->text += fmt::format(" Before, {}", earlier.text);
+}
+
 }  // namespace
 
 Verdict find_cause(const std::vector<Recording>& job) {
@@ -401,11 +373,12 @@ Verdict find_cause(const std::vector<Recording>& job) {
   if (find_death(states, &verdict) || find_disagreement(states, &verdict)) return verdict;
   // A time-out fails the ranks that wait, so the rank for which they waited says more than their
   // failure.
-  if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict) ||
-      find_suspect(states, end_ns, &verdict))
-    return verdict;
-  verdict.cause = "none";
-  verdict.text = "Every rank has completed what it called.";
+  if (!find_wait(states, end_ns, &verdict) && !find_failure(states, false, &verdict) &&
+      !find_suspect(states, end_ns, &verdict))
+    tell_of_none(states, &verdict);
+  for (const auto& [dead, by] : deaths_in(states, true))
+    verdict.text += fmt::format("{} Rank {} died earlier, and others went on without it.",
+                                verdict.text.ends_with('.') ? "" : ".", dead);
   return verdict;
 }
 

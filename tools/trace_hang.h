@@ -1,9 +1,10 @@
 // Explains why a job stands still or has failed: which rank waits for which, followed to the end of
 // the chain.
 //
-// A death, and then two ranks whose calls differ, are looked for first. Otherwise waits are
-// followed: those in operations, and those outside of them ("waits" events). A rank waits if its
-// last operation of some communicator was submitted and not completed. It waits for the rank that
+// A death, and then two ranks whose calls differ, are looked for first, unless the job went on
+// after them. Otherwise waits are followed: those in operations, and those outside of them ("waits"
+// events). A rank waits if its last operation of some communicator was submitted and not completed,
+// and also if it failed and the rank has done nothing since. It waits for the rank that
 // its last "blocked" event names, or else for the ranks of the communicator that have not submitted
 // so many operations. The chain ends at a rank that does not call the operation, at a rank that has
 // called it and does not move on, or at the rank where it began. If that rank is a suspect in some
@@ -17,7 +18,8 @@
 namespace fsccl::trace {
 
 struct Verdict {
-  std::string cause;  // "none", "died", "disagree", "absent", "stuck", "suspect", "cycle", "failed"
+  std::string cause;  // "none", "died", "disagree", "absent", "left", "stuck", "suspect", "cycle",
+                      // "failed"
   std::vector<int> guilty;
   std::string operation;           // in which the others wait
   std::string communicator;        // its name

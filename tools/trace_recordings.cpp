@@ -35,6 +35,7 @@ Recording parse(const std::string& text, const std::string& file) {
     to.rank = one["rank"];
     to.size = one["size"];
     to.lives = one["lives"];
+    to.since_ns = one["since_ns"];
     if (one.contains("error"))
       to.error_code = one["error"]["code"], to.error = one["error"]["text"];
   }

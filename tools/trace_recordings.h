@@ -30,6 +30,7 @@ struct RecordedCommunicator {
   std::string tag, name;
   int rank = 0, size = 0;
   bool lives = true;
+  int64_t since_ns = 0;  // when it was made
   int error_code = 0;
   std::string error;
 };

@@ -102,8 +102,9 @@ std::string recording_seed(int rank, int ranks) {
   header.records = kRecords;
   header.rank = rank;
   header.ranks = ranks;
-  header.begin = {100, 1'700'000'000'000'000'000};
-  header.last = {3'000'000'100, 1'700'000'001'000'000'000};
+  header.begin = {100, 1'000'000'000};
+  header.last = {3'000'000'100, 2'000'000'000};
+  header.begin_unix_ns = 1'700'000'000'000'000'000;
   recording::Communicator communicator;
   communicator.tag = 5;
   communicator.rank = rank;

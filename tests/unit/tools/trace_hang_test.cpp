@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "fsccl/fsccl.h"
 #include "tools/timeline_page.h"
 
 namespace fsccl::trace {
@@ -21,11 +22,13 @@ struct Rank {
   }
   Rank& event(const char* kind, const std::string& communicator, uint64_t sequence, int peer = -1) {
     const auto number =
-        static_cast<int>(numbers.try_emplace(communicator, numbers.size()).first->second);
+        static_cast<int>(numbers.try_emplace(communicator, numbers.size() + 1).first->second);
     RecordedCommunicator& known = made.communicators[number];
     known.tag = known.name = communicator;
+    known.rank = made.rank;
+    if (!known.since_ns) known.since_ns = static_cast<int64_t>(2 * made.events.size() + 1);
     Event& one = made.events.emplace_back();
-    one.at_ns = static_cast<int64_t>(made.events.size());
+    one.at_ns = static_cast<int64_t>(2 * made.events.size());
     one.kind = kind;
     one.communicator = number;
     one.peer = peer;
@@ -33,9 +36,29 @@ struct Rank {
     one.operation = "all_gather";
     return *this;
   }
+  Rank& done(const std::string& communicator, uint64_t sequence) {
+    return event("submitted", communicator, sequence).event("completed", communicator, sequence);
+  }
+  Rank& fail(const std::string& communicator, int code, int peer = -1) {
+    event("failed", communicator, 0, peer);
+    RecordedCommunicator& of = made.communicators[static_cast<int>(numbers.at(communicator))];
+    of.error_code = code;
+    of.error = "the error of " + communicator;
+    return *this;
+  }
+  Rank& destroy(const std::string& communicator) {
+    made.communicators[static_cast<int>(numbers.at(communicator))].lives = false;
+    return *this;
+  }
   Recording made;
   std::map<std::string, size_t> numbers;
 };
+
+Verdict cause_in(const std::vector<Rank>& ranks) {
+  std::vector<Recording> job;
+  for (const Rank& rank : ranks) job.push_back(rank.made);
+  return find_cause(job);
+}
 
 // Ranks 3 and 5 wait for each other, on two communicators that they use in opposite order. The
 // first operation of each waits for nobody any more, since the other rank has completed it.
@@ -70,6 +93,118 @@ TEST(TraceHang, WhatARankReportedBeforeItWasStoppedIsNotBelieved) {
   const Verdict verdict = find_cause({zero.made, four.made});
   EXPECT_EQ(verdict.cause, "suspect");
   EXPECT_THAT(verdict.guilty, ElementsAre(4));
+}
+
+// Rank 0 keeps a communicator in which it timed out, and goes on with another one. It then does not
+// come to an operation of the other one.
+TEST(TraceHang, AFailureThatARankWentOnAfterIsNoWait) {
+  std::vector<Rank> ranks{Rank(0), Rank(1)};
+  for (Rank& rank : ranks) rank.done("world", 1);
+  ranks[0].event("submitted", "optional", 1).event("blocked", "optional", 1, 1);
+  ranks[0].fail("optional", FSCCL_ERR_TIMEOUT);
+  ranks[1].done("optional", 0).event("submitted", "world", 2);
+  const Verdict before = cause_in(ranks);
+  EXPECT_EQ(before.cause, "cycle") << before.text;
+  EXPECT_THAT(before.ranks[0], HasSubstr("operation 1) of 'optional' failed, after"));
+  ranks[0].done("world", 2);
+  ranks[1].event("completed", "world", 2).event("submitted", "world", 3);
+  const Verdict verdict = cause_in(ranks);
+  EXPECT_EQ(verdict.cause, "absent") << verdict.text;
+  EXPECT_THAT(verdict.guilty, ElementsAre(0));
+  EXPECT_THAT(verdict.text, HasSubstr("of 'world'"));
+}
+
+// Rank 2 dies, and the others go on with a new communicator. They keep the old one, or destroy it.
+TEST(TraceHang, ADeathThatAJobGotOverIsNotBlamed) {
+  for (const bool destroyed : {false, true}) {
+    std::vector<Rank> ranks{Rank(0), Rank(1), Rank(2)};
+    for (Rank& rank : ranks) rank.done("world", 1);
+    for (size_t i = 0; i < 2; i++) {
+      ranks[i].event("submitted", "world", 2).event("lost", "world", 0, 2);
+      ranks[i].fail("world", FSCCL_ERR_PEER_DEAD, 2);
+    }
+    EXPECT_EQ(cause_in(ranks).cause, "died");
+    for (size_t i = 0; i < 2; i++) {
+      ranks[i].done("survivors", 1);
+      if (destroyed) ranks[i].destroy("world");
+    }
+    const Verdict well = cause_in(ranks);
+    EXPECT_EQ(well.cause, "none") << well.text;
+    EXPECT_THAT(well.text, HasSubstr("Rank 2 died earlier"));
+    ranks[0].event("submitted", "survivors", 2);
+    const Verdict verdict = cause_in(ranks);
+    EXPECT_EQ(verdict.cause, "absent") << verdict.text;
+    EXPECT_THAT(verdict.guilty, ElementsAre(1));
+    EXPECT_THAT(verdict.text, HasSubstr("Rank 2 died earlier"));
+  }
+}
+
+TEST(TraceHang, AMismatchThatAJobGotOverIsNotBlamed) {
+  std::vector<Rank> ranks{Rank(0), Rank(1)};
+  for (Rank& rank : ranks) {
+    rank.event("submitted", "a", 1).made.events.back().count =
+        static_cast<uint64_t>(rank.made.rank);
+    rank.fail("a", FSCCL_ERR_MISMATCH);
+  }
+  EXPECT_EQ(cause_in(ranks).cause, "disagree");
+  for (Rank& rank : ranks) rank.done("b", 1);
+  const Verdict well = cause_in(ranks);
+  EXPECT_EQ(well.cause, "none") << well.text;
+  EXPECT_THAT(well.text, HasSubstr("'a' failed first on rank 0: the error of a"));
+  ranks[0].event("submitted", "b", 2);
+  EXPECT_EQ(cause_in(ranks).cause, "absent");
+}
+
+// The ranks abort a communicator on purpose and go on. Then rank 2 dies. Rank 1 hears of its death
+// from rank 0.
+TEST(TraceHang, ADeathAfterAnotherFailureIsSeen) {
+  std::vector<Rank> ranks{Rank(0), Rank(1), Rank(2)};
+  for (Rank& rank : ranks) {
+    rank.done("aborted", 1).fail("aborted", FSCCL_ERR_ABORTED).done("world", 1);
+    if (rank.made.rank != 2) rank.event("submitted", "world", 2);
+  }
+  ranks[1].fail("world", FSCCL_ERR_PEER_DEAD, 2);
+  const Verdict heard = cause_in(ranks);
+  EXPECT_EQ(heard.cause, "died") << heard.text;
+  EXPECT_THAT(heard.guilty, ElementsAre(2));
+  ranks[0].event("lost", "world", 0, 2).fail("world", FSCCL_ERR_PEER_DEAD, 2);
+  const Verdict verdict = cause_in(ranks);
+  EXPECT_THAT(verdict.guilty, ElementsAre(2));
+  EXPECT_THAT(verdict.text, HasSubstr("Rank 2 died, as rank(s) 0, 1 saw"));
+}
+
+// Ranks 0 and 1 fail, and rank 1 ends without a goodbye. Rank 2, which is in no communicator that
+// failed, sees its end.
+TEST(TraceHang, TheEndOfARankThatFailedIsNoDeath) {
+  std::vector<Rank> ranks{Rank(0), Rank(1), Rank(2)};
+  for (size_t i = 0; i < 2; i++) ranks[i].event("submitted", "a", 1).fail("a", FSCCL_ERR_SYSTEM);
+  ranks[2].event("submitted", "world", 1).event("lost", "world", 0, 1);
+  EXPECT_NE(cause_in(ranks).cause, "died");
+}
+
+TEST(TraceHang, ARankThatLeftIsNamed) {
+  std::vector<Rank> ranks{Rank(0), Rank(1), Rank(2)};
+  for (Rank& rank : ranks) rank.done("world", 1);
+  ranks[2].destroy("world");
+  for (size_t i = 0; i < 2; i++)
+    ranks[i].event("submitted", "world", 2).event("left", "world", 0, 2);
+  ranks[0].fail("world", FSCCL_ERR_PEER_DEAD, 2);
+  const Verdict verdict = cause_in(ranks);
+  EXPECT_EQ(verdict.cause, "left") << verdict.text;
+  EXPECT_THAT(verdict.guilty, ElementsAre(2));
+  EXPECT_THAT(verdict.text, HasSubstr("Rank 2 has left (destroyed its communicator, or ended) "
+                                      "before it called all_gather"));
+}
+
+// Two communicators of a rank had no room in the table and have the same number.
+TEST(TraceHang, CommunicatorsWithoutAnEntryAreLeftOut) {
+  std::vector<Rank> ranks{Rank(0), Rank(1)};
+  for (Rank& rank : ranks) rank.numbers["others"] = 0;
+  ranks[0].event("submitted", "others", 1);
+  ranks[1].event("submitted", "others", 1).made.events.back().count = 5;
+  const Verdict verdict = cause_in(ranks);
+  EXPECT_EQ(verdict.cause, "none") << verdict.text;
+  EXPECT_THAT(verdict.ranks[0], HasSubstr("1 calls are left out"));
 }
 
 // The times are as far apart as the reader of recordings lets through (record/recording.cpp), and
