@@ -29,9 +29,19 @@ uint64_t bytes_of(const std::string& dtype) {
   return 1;
 }
 
+// Returns the size of an operation as fsccl-perf gives it: that of a rank's larger buffer, which
+// has a block of each rank in these operations.
+uint64_t bytes_of(const Span& span) {
+  const Event& call = *span.call;
+  const uint64_t block = call.count * bytes_of(call.dtype);
+  for (const char* name : {"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"})
+    if (call.operation == name) return block * static_cast<uint64_t>(std::max(span.ranks, 1));
+  return block;
+}
+
 struct Operations {  // operations of one kind and size, on all ranks
   std::vector<int64_t> times_ns;
-  uint64_t bytes = 0, incomplete = 0;
+  uint64_t incomplete = 0;
   double waited_ms = 0;
 };
 
@@ -138,15 +148,14 @@ class TimelinePage {
   }
 
   Table operations() const {
-    std::map<std::string, Operations> by_name;
+    std::map<std::pair<std::string, uint64_t>, Operations> by_name;  // and size
     for (const Span& span : spans_) {
       const Event& call = *span.call;
       const std::string name =
           call.operation == "barrier"
               ? call.operation
               : fmt::format("{} of {} {}", call.operation, call.count, call.dtype);
-      Operations& all = by_name[name];
-      all.bytes = call.count * bytes_of(call.dtype);
+      Operations& all = by_name[{name, bytes_of(span)}];
       if (span.complete)
         all.times_ns.push_back(span.end_ns - span.begin_ns);
       else
@@ -156,16 +165,16 @@ class TimelinePage {
     Table table{{"operation", "calls", "bytes", "median us", "longest us", "GB/s at the median",
                  "asleep ms", "not complete"},
                 {}};
-    for (auto& [name, all] : by_name) {
+    for (auto& [which, all] : by_name) {
+      const auto& [name, bytes] = which;
       std::sort(all.times_ns.begin(), all.times_ns.end());
       const double median =
           all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns[all.times_ns.size() / 2]);
       const double longest = all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns.back());
       table.rows.push_back(
-          {name, fmt::format("{}", all.times_ns.size() + all.incomplete),
-           perf::format_bytes(all.bytes), fmt::format("{:.1f}", median / 1e3),
-           fmt::format("{:.1f}", longest / 1e3),
-           median > 0 ? fmt::format("{:.3f}", static_cast<double>(all.bytes) / median) : "-",
+          {name, fmt::format("{}", all.times_ns.size() + all.incomplete), perf::format_bytes(bytes),
+           fmt::format("{:.1f}", median / 1e3), fmt::format("{:.1f}", longest / 1e3),
+           median > 0 ? fmt::format("{:.3f}", static_cast<double>(bytes) / median) : "-",
            fmt::format("{:.3f}", all.waited_ms), fmt::format("{}", all.incomplete)});
     }
     return table;

@@ -35,9 +35,11 @@ std::vector<Span> spans_of(const Recording& recording) {
     const std::pair key{event.communicator, event.sequence};
     if (event.kind == "submitted") {
       const auto found = recording.communicators.find(event.communicator);
+      const bool known = found != recording.communicators.end();
       open[key] = spans.size();
       spans.push_back({recording.rank,
-                       found == recording.communicators.end() ? "" : found->second.name,
+                       known ? found->second.name : "",
+                       known ? found->second.size : 0,
                        &event,
                        event.at_ns,
                        0,

@@ -11,6 +11,7 @@ namespace fsccl::trace {
 struct Span {
   int rank = 0;
   std::string communicator;
+  int ranks = 0;  // the communicator's size
   const Event* call = nullptr;
   int64_t begin_ns = 0, end_ns = 0;  // end_ns: that of the recording if not complete
   bool complete = false;

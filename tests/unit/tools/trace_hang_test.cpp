@@ -223,6 +223,19 @@ TEST(TimelinePage, SumsOfLongWaits) {
   EXPECT_THAT(page, HasSubstr("18446744073709.5"));  // ms of waiting
 }
 
+// Sizes are those of fsccl-perf: a rank's larger buffer, which has a block of each rank.
+TEST(TimelinePage, CountsTheBlocksOfAllRanks) {
+  Rank zero(0);
+  zero.done("a", 1).made.communicators[1].size = 8;
+  for (Event& event : zero.made.events) event.count = 1024, event.dtype = "float32";
+  for (const auto& [operation, size] :
+       {std::pair("all_gather", "32.00 KiB"), std::pair("reduce_scatter", "32.00 KiB"),
+        std::pair("all_to_all", "32.00 KiB"), std::pair("all_reduce", "4.00 KiB")}) {
+    for (Event& event : zero.made.events) event.operation = operation;
+    EXPECT_THAT(timeline_page({zero.made}, 0), HasSubstr(size)) << operation;
+  }
+}
+
 // Rank 1 is not idle before its first known event: its older events were overwritten.
 TEST(TimelinePage, SaysWhereOlderEventsWereOverwritten) {
   Rank zero(0), one(1);
