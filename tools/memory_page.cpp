@@ -249,10 +249,10 @@ class Page {
   // Adds the points of a value over time. If there are more moments than can be seen, then each
   // stretch of moments has only its least and its largest value.
   template <class Value>
-  void add_points(Line* line, Value value, size_t first = 0) const {
+  void add_points(Line* line, Value value, size_t first, uint64_t begin_us) const {
     const std::vector<Moment>& moments = timeline_.moments;
-    const auto x = [&](size_t i) {
-      return static_cast<double>(moments[i].time_us - moments[first].time_us) / 1e3;
+    const auto x = [&](size_t i) {  // the first moment may be before the beginning
+      return static_cast<double>(std::max(moments[i].time_us, begin_us) - begin_us) / 1e3;
     };
     const size_t stretch = std::max<size_t>(1, (moments.size() - first) * 2 / kMostPoints);
     for (size_t i = first; i < moments.size(); i += stretch) {
@@ -274,8 +274,9 @@ class Page {
   LineChart slots_chart() const {
     Line live{"live", {}, 0, false, false, true},
         reserved{"reserved", {}, kGrey, false, false, true};
-    add_points(&live, [](const Moment& moment) { return moment.slots; });
-    add_points(&reserved, [](const Moment& moment) { return moment.reserved_slots; });
+    const uint64_t begin_us = timeline_.begin_us;
+    add_points(&live, [](const Moment& moment) { return moment.slots; }, 0, begin_us);
+    add_points(&reserved, [](const Moment& moment) { return moment.reserved_slots; }, 0, begin_us);
     return LineChart{
         "Slots over the whole history, against the bounds of the plan",
         "ms",
@@ -290,13 +291,13 @@ class Page {
     Line live{"live slots and blocks", {}, 0, false, false, true},
         blocks{"live blocks", {}, 4, false, false, true},
         reserved{"reserved", {}, kGrey, false, false, true};
-    add_points(
-        &live, [](const Moment& moment) { return moment.slots + moment.blocks; }, view.begin_event);
-    add_points(&blocks, [](const Moment& moment) { return moment.blocks; }, view.begin_event);
-    add_points(
-        &reserved,
-        [](const Moment& moment) { return moment.reserved_slots + moment.reserved_blocks; },
-        view.begin_event);
+    const auto add = [&](Line* line, auto value) {
+      add_points(line, value, view.begin_event, view.begin_us);
+    };
+    add(&live, [](const Moment& moment) { return moment.slots + moment.blocks; });
+    add(&blocks, [](const Moment& moment) { return moment.blocks; });
+    add(&reserved,
+        [](const Moment& moment) { return moment.reserved_slots + moment.reserved_blocks; });
     return LineChart{fmt::format("All memory ({})", view.words),
                      "ms",
                      "bytes",

@@ -49,6 +49,14 @@ TEST(MemoryPage, ShowsTheLastSteps) {
   EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // b and a block are older; a is taken anew
 }
 
+// The view is from 2.0 ms to 3.0 ms, and begins between two events.
+TEST(MemoryPage, ChartsOfAViewBeginWithIt) {
+  const std::string page = memory_page(parsed(sample_snapshot()), {1, false});
+  const std::string chart = page.substr(page.find("All memory ("));
+  EXPECT_THAT(chart, HasSubstr(">1</text>"));
+  EXPECT_THAT(chart, Not(HasSubstr(">1.5</text>")));
+}
+
 TEST(MemoryPage, SaysThatThereIsNoHistory) {
   nlohmann::json json = sample_snapshot();
   json["device_traces"] = {nlohmann::json::array()};
