@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
+#include "base/json_file.h"
 #include "own_path.h"
 
 namespace fsccl::perf {
@@ -159,25 +158,10 @@ std::string lower(std::string text) {
 }
 
 std::optional<Model> parse_file(const std::filesystem::path& path, std::string* error) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    *error = fmt::format("{}: is a folder; give a JSON file", path.string());
-    return std::nullopt;
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    *error = fmt::format("{}: cannot be opened; check the path and its permissions", path.string());
-    return std::nullopt;
-  }
-  if (const uint64_t bytes = std::filesystem::file_size(path, ignored);
-      !ignored && bytes > kMostFileBytes) {
-    *error = fmt::format("{}: has {} bytes; a model file has at most {}", path.string(), bytes,
-                         kMostFileBytes);
-    return std::nullopt;
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_model(text.str(), path.string(), error);
+  const Result<std::string> text = read_text_file(path.string(), kMostFileBytes);
+  if (text.ok()) return parse_model(text.value(), path.string(), error);
+  *error = text.status().text();
+  return std::nullopt;
 }
 
 }  // namespace

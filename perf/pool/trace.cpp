@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <unordered_map>
+
+#include "base/json_file.h"
 
 namespace fsccl::perf {
 namespace {
@@ -239,20 +240,10 @@ std::optional<Trace> parse_trace(const std::string& text, const std::string& sou
 }
 
 std::optional<Trace> read_trace(const std::string& path, std::string* error) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff bytes = file ? static_cast<std::streamoff>(file.tellg()) : -1;
-  if (bytes < 0 || static_cast<uint64_t>(bytes) > kMostFileBytes) {
-    *error = fmt::format("{}: cannot be read as a trace: {}", path,
-                         bytes < 0 ? "no such file, or not readable" : "larger than 1 GiB");
-    return std::nullopt;
-  }
-  std::string text(static_cast<size_t>(bytes), '\0');
-  file.seekg(0);
-  if (!file.read(text.data(), bytes)) {
-    *error = fmt::format("{}: reading stopped after {} of {} bytes", path, file.gcount(), bytes);
-    return std::nullopt;
-  }
-  return parse_trace(text, path, error);
+  const Result<std::string> text = read_text_file(path, kMostFileBytes);
+  if (text.ok()) return parse_trace(text.value(), path, error);
+  *error = text.status().text();
+  return std::nullopt;
 }
 
 }  // namespace fsccl::perf

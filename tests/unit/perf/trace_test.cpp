@@ -149,5 +149,13 @@ TEST(CountSystemCalls, WorkThatFailsOrIsKilledHasNoCount) {
   EXPECT_FALSE(count_system_calls([](const CallCounter&) { return raise(SIGTERM) == 0; }));
 }
 
+TEST(Trace, WhatIsNoFileIsRefused) {
+  std::string error;
+  EXPECT_FALSE(read_trace("/tmp", &error));
+  EXPECT_NE(error.find("Is a directory"), std::string::npos) << error;
+  EXPECT_FALSE(read_trace("/dev/null", &error));
+  EXPECT_NE(error.find("is a device"), std::string::npos) << error;
+}
+
 }  // namespace
 }  // namespace fsccl::perf
