@@ -80,6 +80,8 @@ Session::~Session() {
 void Session::end_where(bool failed, int status) const {
   if (max_over_ranks({failed ? 1.0 : 0.0})[0] == 0) return;
   std::fflush(nullptr);
+  // No rank ends before all know this. The barrier itself may see the end of a rank.
+  (void)fsccl_barrier(comm_, nullptr, nullptr);
   std::_Exit(status);
 }
 

@@ -48,6 +48,8 @@ TINY = {
     + [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)],
 }
 
+OVER_TCP = {'FSCCL_TRANSPORT': 'tcp'}
+
 
 def run(*arguments, status=0, settings=()):
     env = {**os.environ, 'FSCCL_TIMEOUT_MS': '60000', **dict(settings)}
@@ -296,6 +298,10 @@ def check_options():
     ):
         said = run(*arguments, '--ranks', '2', status=2)
         expect(word in said and 'died' not in said, f'{arguments}: {said}')
+    # No rank ends while another one still learns of the failure by messages over sockets.
+    for _ in range(4):
+        said = run('collectives', '--ranks', '4', '--root', '7', status=2, settings=OVER_TCP)
+        expect('--root 7' in said and 'died' not in said, said)
     # Buffers, and the shards of the three ways of --codec, are counted before they are taken.
     for arguments in (
         ('collectives', '--coll', 'all_reduce', '-b', '1T', '-e', '1T'),
