@@ -56,13 +56,16 @@ class Sweep {
       for (size_t m = 0; m < memories; m++)
         for (size_t d = 0; d < dtypes; d++)
           for (size_t o = 0; o < (kind->reduces ? options_.ops.size() : 1); o++) {
-            const CaseChoice choice{
-                kind, options_.dtypes[d], options_.ops[o], options_.memories[m], false, 0};
+            const CaseChoice choice{kind,
+                                    options_.dtypes[d],
+                                    options_.ops[o],
+                                    kind->empty() ? Memory::kCaller : options_.memories[m],
+                                    false,
+                                    0};
             if (kind->reduces && choice.op.kind == FSCCL_OP_PREMUL_SUM &&
                 choice.dtype <= FSCCL_UINT64)
               continue;
-            if (!kind->empty() && choice.memory == Memory::kShared && !shared_possible(*kind))
-              continue;
+            if (choice.memory == Memory::kShared && !shared_possible(*kind)) continue;
             for (const uint64_t bytes : kind->empty() ? std::vector<uint64_t>{0} : options_.sizes) {
               lines_.push_back(choice);
               lines_.back().bytes = bytes;

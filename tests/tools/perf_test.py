@@ -141,6 +141,12 @@ def check_collectives():
         settings=settings,
     ):
         check_row(row)
+    # A barrier has no buffers, so it is the same with every kind of memory.
+    with tempfile.TemporaryDirectory() as folder:
+        barrier = ('collectives', '--coll', 'barrier', '--memory', 'shared', '--ranks', '2')
+        run(*barrier, *QUICK, settings={'FSCCL_METRICS_FILE': f'{folder}/%r'})
+        told = pathlib.Path(folder, '0').read_text(encoding='utf-8')
+        expect('"barrier"' in told and 'unshard' not in told, told)
     # Every operator and type, with a root that is not 0.
     for row in rows(
         'collectives',
