@@ -159,7 +159,10 @@ class Sweep {
     for (const uint64_t bytes : options_.sizes) {
       if (bytes < kLeastLimitBytes) continue;
       progress_.say([&] { return fmt::format("what this machine can do at {} bytes", bytes); });
-      limits.push_back(measure_limit(session_, bytes));
+      if (std::optional<MachineLimit> limit = measure_limit(session_, bytes))
+        limits.push_back(*limit);
+      else
+        leave_out(limit_left_out(bytes));
     }
     progress_.clear();
     session_.end_where(page_ && !page_->write(collectives_page(rows_, limits)), 1);

@@ -4,6 +4,8 @@
 #include <emmintrin.h>
 #endif
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -75,7 +77,17 @@ double rate(const Session& session, uint64_t bytes, const std::function<void()>&
 
 }  // namespace
 
-MachineLimit measure_limit(const Session& session, uint64_t bytes) {
+std::string limit_left_out(uint64_t bytes) {
+  return fmt::format(
+      "the limit of the machine at {}: two buffers of this size for each rank do not fit in what a "
+      "host has available",
+      format_bytes(bytes));
+}
+
+std::optional<MachineLimit> measure_limit(const Session& session, uint64_t bytes) {
+  if (session.missing_bytes(2 * bytes * static_cast<uint64_t>(session.ranks()) /
+                            static_cast<uint64_t>(session.hosts())) > 0)
+    return std::nullopt;
   const Buffer from(session, Memory::kCaller, bytes), to(session, Memory::kCaller, bytes);
   MachineLimit limit{bytes, 0, 0};
   const double cached = rate(session, bytes, [&] {

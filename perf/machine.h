@@ -3,6 +3,8 @@
 // of any operation that must read and write so many bytes.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "session.h"
 
@@ -15,8 +17,10 @@ struct MachineLimit {
   double copy_gb_per_s = 0, read_gb_per_s = 0;  // bytes copied and read by all ranks together
 };
 // Measures the rates; all ranks call it. A copy is memcpy or stores that bypass the caches,
-// whichever is faster.
-MachineLimit measure_limit(const Session& session, uint64_t bytes);
+// whichever is faster. Nothing is measured if the two buffers of each rank do not fit in memory;
+// limit_left_out() says so in words.
+std::optional<MachineLimit> measure_limit(const Session& session, uint64_t bytes);
+std::string limit_left_out(uint64_t bytes);
 
 // Returns the highest possible GB/s of an operation in which all ranks together read `reads` and
 // write `writes` bytes for each byte of its size. Each written byte counts as a copy, and bytes

@@ -85,12 +85,15 @@ void Session::end_where(bool failed, int status) const {
   std::_Exit(status);
 }
 
+double Session::missing_bytes(uint64_t bytes_a_host) const {
+  const uint64_t available = available_bytes();
+  return max_over_ranks(
+      {bytes_a_host > available ? static_cast<double>(bytes_a_host - available) : 0})[0];
+}
+
 void Session::must_fit(uint64_t bytes_a_host, const std::string& what,
                        const std::string& advice) const {
-  const uint64_t available = available_bytes();
-  const double missing =
-      bytes_a_host > available ? static_cast<double>(bytes_a_host - available) : 0;
-  const double most = max_over_ranks({missing})[0];
+  const double most = missing_bytes(bytes_a_host);
   if (rank_ == 0 && most > 0)
     fmt::print(stderr,
                "fsccl-perf: {} take {} on each host, {} more than a host has available; {}\n", what,

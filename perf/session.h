@@ -44,6 +44,9 @@ class Session {
   // Ends the processes of all ranks with `status` if `failed` is true on any rank; collective. That
   // rank has already said why. If it ended alone, the others would report its death instead.
   void end_where(bool failed, int status) const;
+  // Returns by how many bytes a host has less than `bytes_a_host` available, or 0 if none has less;
+  // collective.
+  double missing_bytes(uint64_t bytes_a_host) const;
   // Ends the processes of all ranks if a host has less than `bytes_a_host` bytes available;
   // collective. It is called before large amounts are taken, for which the system might otherwise
   // kill processes.

@@ -370,7 +370,11 @@ class Runner {
       sizes.insert(slot_bytes(unit, shape_.flat, shape_.wire_bytes));
     for (const uint64_t bytes : sizes) {
       progress_.say([&] { return fmt::format("what this machine can do at {} bytes", bytes); });
-      if (bytes >= kLeastLimitBytes) limits.push_back(measure_limit(session_, bytes));
+      if (bytes < kLeastLimitBytes) continue;
+      if (std::optional<MachineLimit> limit = measure_limit(session_, bytes))
+        limits.push_back(*limit);
+      else if (session_.rank() == 0)
+        fmt::print(stderr, "fsccl-perf: left out: {}\n", limit_left_out(bytes));
     }
     return limits;
   }

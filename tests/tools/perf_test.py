@@ -395,6 +395,11 @@ def check_report():
             'the charts',
         )
         expect(page.count['tr'] == 1 + 3 * 5 + 1, f'{page.count["tr"]} lines of the table')
+        # The machine's limit needs buffers of its own. Without room for them the page has no limit.
+        path.unlink()
+        sizes = ('-b', '1T', '-e', '1T')
+        run('collectives', '--coll', 'barrier', '--ranks', '2', *sizes, '--report', path, *QUICK)
+        expect('barrier' in path.read_text(encoding='utf-8'), 'a page without the limit')
         model = pathlib.Path(folder) / 'model.json'
         model.write_text(
             json.dumps({**TINY, 'name': '<script>alert("&")</script>'}), encoding='utf-8'
