@@ -7,11 +7,13 @@
 #include <barrier>
 #include <cmath>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/limits.h"
+#include "base/threads.h"
 #include "kernels/race_file.h"
+#include "perf/pool/available.h"
 #include "perf/report.h"
 
 namespace fsccl::perf {
@@ -34,27 +36,34 @@ size_t course_bytes() {
 // sample is that of the slowest thread.
 class Crew {
  public:
-  Crew(int threads, size_t bytes) : start_(threads), end_(threads) {
-    for (int i = 0; i < threads; i++)
+  Crew(int threads, size_t bytes)
+      : threads_(static_cast<size_t>(threads)), start_(threads), end_(threads) {
+    for (int i = 0; i < threads && status_.ok(); i++) {
       courses_.push_back(std::make_unique<Course>(bytes, kPieceBytes));
-    taken_.resize(courses_.size());
-    for (size_t i = 1; i < courses_.size(); i++)
-      threads_.emplace_back([this, i] {
-        while (start_.arrive_and_wait(), !over_) take(i);
-      });
+      if (!courses_.back()->valid())
+        status_ = fail(FSCCL_ERR_OUT_OF_MEMORY, "there are not {} bytes of memory for thread {}",
+                       2 * bytes, i);
+    }
+    taken_.resize(static_cast<size_t>(threads));
+    for (size_t i = 1; i < threads_.size(); i++) {
+      if (status_.ok())
+        status_ = threads_[i].start([this, i] {
+          while (start_.arrive_and_wait(), !over_) take(i);
+        });
+      if (!threads_[i].joinable()) start_.arrive_and_drop();  // in place of the thread
+    }
   }
   ~Crew() {
     over_ = true;
     start_.arrive_and_wait();
-    for (std::thread& thread : threads_) thread.join();
+    for (Thread& thread : threads_)
+      if (thread.joinable()) thread.join();
   }
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  bool valid() const {
-    return std::all_of(courses_.begin(), courses_.end(),
-                       [](const auto& course) { return course->valid(); });
-  }
+  // Returns an error if there is no memory or no thread for one of the crew.
+  const Status& status() const { return status_; }
   double sample(Pass pass, Chosen chosen) {
     pass_ = pass, chosen_ = chosen;
     start_.arrive_and_wait();
@@ -70,12 +79,31 @@ class Crew {
 
   std::vector<std::unique_ptr<Course>> courses_;
   std::vector<double> taken_;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;  // the first place is that of the caller, and stays empty
+  Status status_;
   std::barrier<> start_, end_;
   Pass pass_{};
   Chosen chosen_;
   bool over_ = false;
 };
+
+// Returns false, after a message, if there is no memory for so many threads, for the system might
+// end processes then. Says so if they share cores.
+bool fits(int threads) {
+  if (const uint64_t cores = read_limits().cores.value; cores < static_cast<uint64_t>(threads))
+    fmt::print(stderr,
+               "fsccl-perf: {} threads share {} cores, so the times are not those of jobs: give "
+               "at most {} --threads\n",
+               threads, cores, cores);
+  const uint64_t bytes = 2 * course_bytes() * static_cast<uint64_t>(threads);
+  const uint64_t available = available_bytes();
+  if (bytes > available)
+    fmt::print(stderr,
+               "fsccl-perf: {} threads take {} bytes of memory, and {} are available: give fewer "
+               "--threads\n",
+               threads, bytes, available);
+  return bytes <= available;
+}
 
 void print_table(const Race& race) {
   const Heat& by_default = race.heats.front();
@@ -131,10 +159,10 @@ void RaceCommand::add_to(CLI::App* command) {
 int RaceCommand::run(bool json) const {
   const RaceKey key = race_key();
   const Deadline end = Deadline::in_ms(std::lround(seconds_ * 1000));
+  if (!fits(threads_)) return 1;
   Crew crew(threads_, course_bytes());
-  if (!crew.valid()) {
-    fmt::print(stderr, "fsccl-perf: there are not {} bytes of memory for each thread\n",
-               2 * course_bytes());
+  if (!crew.status().ok()) {
+    fmt::print(stderr, "fsccl-perf: {}: give fewer --threads\n", crew.status().text());
     return 1;
   }
   if (json)

@@ -27,14 +27,16 @@ int run_program(const char* name, int argc, char** argv, int (*run)(int, char**)
     errno = EIO;  // the reason, if an earlier write has failed, is not known any more
     return std::fflush(stdout) == 0 && !std::ferror(stdout) ? status
                                                             : not_written(why_not_written(errno));
-    // fmt::print throws this exception.
   } catch (const std::system_error& error) {
-    // Threads of the library may still run.
-    std::_Exit(not_written(error.code().message() + advice_for(error.code().value())));
+    // fmt::print throws this exception, and so do others, as when there is no thread.
+    if (std::ferror(stdout))
+      (void)not_written(error.code().message() + advice_for(error.code().value()));
+    else
+      fmt::print(stderr, "{}: {}\n", name, error.what());
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
-    std::_Exit(1);
   }
+  std::_Exit(1);  // not exit(): threads of the library may still run
 }
 
 Status OutputFile::open(const std::string& path) {

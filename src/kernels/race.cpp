@@ -79,8 +79,8 @@ std::optional<Race> race(Pass pass, std::span<const Chosen> contenders, size_t s
 }
 
 Course::Course(size_t bytes, size_t piece_bytes) : bytes_(bytes), piece_bytes_(piece_bytes) {
-  void* const at = ::mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const at =
+      ::mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return;
   memory_ = static_cast<std::byte*>(at);
   std::memset(memory_, 0x3f, 2 * bytes);  // ordinary values in each type of float

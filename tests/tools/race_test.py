@@ -4,6 +4,7 @@ choice of a job. usage: race_test.py FSCCL-PERF FSCCL-INFO"""
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,29 @@ with tempfile.TemporaryDirectory() as folder:
     # A race that does not complete is not kept.
     run(perf, 'race', '--seconds', '0.1', '-n', '10000', status=1, XDG_CACHE_HOME=folder)
     expect(not list(pathlib.Path(folder).iterdir()), 'half a race was kept')
+
+    # Threads that cannot be made, or have no memory, are an error that says so.
+    def without_threads():
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 36, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+
+    for limit, words, said in (
+        (without_threads, ('--threads', '2'), 'thread'),
+        (None, ('--threads', '1024'), 'are available: give fewer --threads'),
+    ):
+        memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+        if limit is None and memory > 1024 << 27:
+            continue  # there may be memory for so many
+        done = subprocess.run(
+            [perf, 'race', '--seconds', '0.1', '--no-keep', *words],
+            preexec_fn=limit,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        expect(done.returncode == 1 and said in done.stderr, done)
+        expect('fewer --threads' in done.stderr and 'written' not in done.stderr, done)
 
     # Without options the program prints a table and keeps a file. `fsccl-info explain` and jobs use
     # the winners.
