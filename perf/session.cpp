@@ -1,12 +1,16 @@
 #include "session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <functional>
 
+#include "base/limits.h"
+#include "base/small_file.h"
 #include "fsccl/insight.h"
 #include "numbers.h"
 #include "perf/pool/available.h"
@@ -60,7 +64,30 @@ Session::Session(const std::optional<LocalRank>& place) {
   must(fsccl_comm_local_rank(comm_, &local_rank, &local_size), "fsccl_comm_local_rank");
   hosts_ = static_cast<int>(sum_over_ranks(uint64_t{local_rank == 0}));
   uneven_hosts_ = sum_over_ranks(uint64_t{local_size * hosts_ != ranks_}) > 0;
-  shares_cores_ = sum_over_ranks(uint64_t{local_size > sysconf(_SC_NPROCESSORS_ONLN)}) > 0;
+  shares_cores_ = find_shared_cores();
+}
+
+// Ranks of one machine are those of one boot of a kernel, even if they count as different hosts.
+bool Session::find_shared_cores() const {
+  constexpr size_t kBoot = 0, kQuota = 1, kCores = 2, kWords = kCores + 128;
+  std::vector<uint64_t> mine(kWords), all(kWords * static_cast<size_t>(ranks_));
+  mine[kBoot] = std::hash<std::string>()(read_small_file("/proc/sys/kernel/random/boot_id"));
+  mine[kQuota] = read_limits().core_quota.value;
+  for (const int core : affinity())
+    mine[kCores + static_cast<size_t>(core) / 64 % 128] |= uint64_t{1} << core % 64;
+  must(fsccl_all_gather(mine.data(), all.data(), kWords, FSCCL_UINT64, comm_, nullptr, nullptr),
+       "fsccl_all_gather");
+  uint64_t here = 0;
+  std::vector<uint64_t> together(kWords);
+  for (size_t at = 0; at < all.size(); at += kWords) {
+    if (all[at + kBoot] != mine[kBoot]) continue;
+    here++;
+    for (size_t i = kCores; i < kWords; i++) together[i] |= all[at + i];
+  }
+  uint64_t cores = 0;
+  for (size_t i = kCores; i < kWords; i++)
+    cores += static_cast<uint64_t>(std::popcount(together[i]));
+  return sum_over_ranks(uint64_t{cores > 0 && here > std::min(cores, mine[kQuota])}) > 0;
 }
 
 void Session::open_pool(bool dry_run, uint64_t limit_bytes) {

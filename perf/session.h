@@ -34,7 +34,9 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int hosts() const { return hosts_; }
-  bool shares_cores() const { return shares_cores_; }  // some host has more ranks than cores
+  // Returns true if the ranks of some machine are more than the cores that they may use, by their
+  // affinities and the quota of their container.
+  bool shares_cores() const { return shares_cores_; }
   bool uneven_hosts() const { return uneven_hosts_; }  // some host has more ranks than another
 
   // Makes the pool; collective. It is called once, before pool() is used. With `dry_run` units move
@@ -59,6 +61,8 @@ class Session {
   uint64_t sum_over_ranks(uint64_t value) const;
 
  private:
+  bool find_shared_cores() const;
+
   fsccl_comm_t comm_ = nullptr;
   fsccl_pool_t pool_ = nullptr;
   int rank_ = 0;

@@ -50,6 +50,11 @@ class Tuner {
                  "fsccl-perf: tune: hosts have different numbers of ranks, and rules are for hosts "
                  "that have the same: start as many on each\n");
     session_.end_where(session_.uneven_hosts(), 2);
+    if (session_.shares_cores() && printing_)
+      fmt::print(
+          stderr,
+          "fsccl-perf: tune: ranks share cores, so the times are those of the scheduler, and "
+          "rules from them are of no use where ranks have their own: start fewer ranks\n");
     const uint64_t largest = options_.sizes.back();
     session_.must_fit(2 * largest * static_cast<uint64_t>(session_.ranks()) /
                           static_cast<uint64_t>(session_.hosts()),

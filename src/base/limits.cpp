@@ -88,8 +88,9 @@ void apply_cgroup_cores(const std::string& directory, Limits* limits) {
   const uint64_t period =
       blank == std::string::npos ? 0 : first_number(std::string_view(text).substr(blank));
   if (quota == kUnlimited || period == 0 || period == kUnlimited) return;
-  lower(&limits->cores, std::max<uint64_t>(1, quota / period + (quota % period != 0)),
-        fmt::format("the container's cores ({})", file));
+  const uint64_t cores = std::max<uint64_t>(1, quota / period + (quota % period != 0));
+  for (Limit* limit : {&limits->cores, &limits->core_quota})
+    lower(limit, cores, fmt::format("the container's cores ({})", file));
 }
 
 Limit affinity_cores() {

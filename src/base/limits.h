@@ -23,6 +23,7 @@ struct Limits {
   // The number of cores, at least 1: those of the affinity mask, or the container's quota (rounded
   // up) if it is lower.
   Limit cores;
+  Limit core_quota;  // the container's quota alone, rounded up
 };
 
 // Reads /proc and the cgroup (v2) below `root`, which is "" outside of tests. A file that cannot be

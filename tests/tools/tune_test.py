@@ -7,6 +7,7 @@ usage: tune_test.py FSCCL-PERF FSCCL-INFO
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -130,3 +131,13 @@ with tempfile.TemporaryDirectory() as folder:
         env={**os.environ, 'FSCCL_PLAN': 'all_gather=direct', 'FSCCL_TRANSPORT': 'shm'},
     )
     expect('all_gather' in said, said)
+
+    # Rules from times of ranks that share a core are of no use elsewhere, and the program says so.
+    done = subprocess.run(
+        [perf, *QUICK, '--coll', 'all_gather', '--bind', 'none'],
+        preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expect('ranks share cores' in done.stderr, done.stderr)

@@ -56,6 +56,17 @@ TEST(Limits, TheTightestGroupCounts) {
   EXPECT_EQ(limits.memory_available_bytes.value, 5 * kGiB);
   EXPECT_THAT(limits.memory_bytes.name, HasSubstr("/job/memory.max"));
   EXPECT_EQ(limits.cores.value, 1u) << "half a core is one";
+  EXPECT_EQ(limits.core_quota.value, 1u);
+}
+
+// A process that is bound to fewer cores than its container may use has the quota nevertheless.
+TEST(Limits, TheQuotaIsToldBesideTheAffinity) {
+  const TemporaryDirectory root;
+  write_machine(root, "0::/job\n");
+  root.write("sys/fs/cgroup/job/cpu.max", "100000000000 100000\n");
+  const Limits limits = read_limits(root.path());
+  EXPECT_EQ(limits.core_quota.value, 1'000'000u);
+  EXPECT_LT(limits.cores.value, 1'000'000u);
 }
 
 TEST(Limits, NothingToReadDoesNotLimit) {
