@@ -15,34 +15,26 @@
 #include <ctime>
 #include <vector>
 
+#include "base/limits.h"
 #include "fsccl/insight.h"
 #include "own_path.h"
+#include "processor_set.h"
 
 namespace fsccl::perf {
 namespace {
 
 constexpr int kGraceSeconds = 15;  // time in which the other ranks notice that one failed
 
-std::vector<int> allowed_cores() {
-  std::vector<int> cores;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int core = 0; core < CPU_SETSIZE; core++)
-      if (CPU_ISSET(core, &set)) cores.push_back(core);
-  return cores;
-}
-
 // Runs in the child between fork and exec, so it makes system calls only.
-[[noreturn]] void become_rank(pid_t parent, int pipe, int core, const sigset_t& signals,
-                              const char* program, char* const* arguments) {
+[[noreturn]] void become_rank(pid_t parent, int pipe, const std::vector<unsigned long>& cores,
+                              const sigset_t& signals, const char* program,
+                              char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
-  if (core >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(static_cast<size_t>(core), &set);
-    sched_setaffinity(0, sizeof set, &set);
+  if (!cores.empty() && sched_setaffinity(0, cores.size() * sizeof cores[0],
+                                          reinterpret_cast<const cpu_set_t*>(cores.data()))) {
+    constexpr char kText[] = "fsccl-perf: a rank cannot be bound to its core: use --bind none\n";
+    (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   }
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   fcntl(pipe, F_SETFD, 0);
@@ -140,7 +132,11 @@ int launch_local(int ranks, Binding binding, int argc, char** argv) {
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child_ended, &before);  // so that sigwaitinfo misses none
-  std::vector<int> cores = allowed_cores();
+  std::vector<int> cores = affinity();
+  if (binding == Binding::kCore && cores.empty())
+    fmt::print(stderr,
+               "fsccl-perf: --bind core has no effect: the system does not say on which "
+               "cores this process may run\n");
   if (binding == Binding::kNone ||
       (binding == Binding::kAuto && cores.size() < static_cast<size_t>(ranks)))
     cores.clear();
@@ -152,7 +148,8 @@ int launch_local(int ranks, Binding binding, int argc, char** argv) {
     std::vector<char*> arguments = {argv[0], place.data()};
     for (int i = 1; i < argc; i++) arguments.push_back(argv[i]);
     arguments.push_back(nullptr);
-    const int core = cores.empty() ? -1 : cores[static_cast<size_t>(rank) % cores.size()];
+    std::vector<unsigned long> core;  // empty: the rank is not bound
+    if (!cores.empty()) core = only_processor(cores[static_cast<size_t>(rank) % cores.size()]);
     const pid_t pid = fork();
     if (pid == 0) become_rank(parent, pipe, core, before, own_path(), arguments.data());
     if (pid < 0) {
