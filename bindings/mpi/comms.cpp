@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comms.h"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "../communicators.h"
 #include "errors.h"
-#include "fsccl/insight.h"
 #include "fsccl_mpi.h"
 #include "symbols.h"
 
@@ -23,6 +24,7 @@ uintptr_t next = 16;  // larger than the handles that MPI defines
 bool begun = false, ended = false;
 fsccl_mpi_who_fn who = nullptr;
 fsccl_mpi_share_fn share = nullptr;
+fsccl_mpi_finish_fn finish = nullptr;
 std::string init_error;
 fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // counters of communicators that were freed
 
@@ -31,22 +33,26 @@ void say(const std::string& text) {
   std::fflush(stderr);
 }
 
-void add(fsccl_counters_t& sum, const Comm& comm) {
-  fsccl_counters_t one = FSCCL_COUNTERS_INIT;
-  if (comm.comm == nullptr || fsccl_comm_counters(comm.comm, &one) != FSCCL_OK) return;
-  sum.operations += one.operations;
-  sum.bytes_read += one.bytes_read;
-  sum.bytes_written += one.bytes_written;
-  sum.kernel_copies += one.kernel_copies;
-  sum.sleeps += one.sleeps;
+// Returns true once no other thread writes `comm.comm`.
+bool is_made(const Comm& comm) {
+  return !comm.connected.valid() ||
+         comm.connected.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// Rank 0 makes the unique id of the world, and the others receive it. Returns "", or the reason why
-// there is none.
+void add(fsccl_counters_t& sum, const Comm& comm) {
+  if (is_made(comm) && comm.comm != nullptr) fsccl_bindings::add_counters(comm.comm, sum);
+}
+
+// Rank 0 makes the unique id of the world, and the others receive it, or learn that there is none.
+// Returns "", or the reason why there is none.
 std::string share_id(int rank, fsccl_unique_id_t& id) {
   if (rank == 0) {
     const fsccl_status_t status = fsccl_unique_id_create(&id);
-    if (status != FSCCL_OK) return last_error(status);
+    if (status != FSCCL_OK) {
+      const std::string reason = last_error(status);
+      share(nullptr, 0);
+      return reason;
+    }
   }
   if (share(&id, sizeof id) == 0) return "";
   return "the program that started the ranks could not carry the id by which they find each other";
@@ -59,7 +65,6 @@ std::string where(Comm& world, fsccl_comm_config_t& config, fsccl_unique_id_t& i
   int rank = -1, ranks = 0;
   if (who != nullptr && who(&rank, &ranks, why.data(), why.size() - 1) != 0) return why.data();
   config.name = "mpi";
-  config.nonblocking = 1;
   if (ranks > 0) {
     const std::string reason = share_id(rank, id);
     if (!reason.empty()) return reason;
@@ -81,10 +86,23 @@ std::string where(Comm& world, fsccl_comm_config_t& config, fsccl_unique_id_t& i
   return "";
 }
 
-fsccl_status_t state_of(fsccl_comm_t comm) {
-  fsccl_status_t state = FSCCL_OK;
-  const fsccl_status_t status = fsccl_comm_async_error(comm, &state);
-  return status == FSCCL_OK ? state : status;
+// Starts the thread that connects the world. It is not joined, because a process that ends does not
+// wait for ranks that it has never needed. Returns "", or the reason why there is no thread.
+std::string connect(const std::shared_ptr<Comm>& world, fsccl_comm_config_t config,
+                    const fsccl_unique_id_t& id) {
+  std::promise<std::string> made;
+  world->connected = made.get_future().share();
+  try {
+    std::thread([world, config, id, made = std::move(made)]() mutable {
+      if (config.unique_id != nullptr) config.unique_id = &id;
+      const fsccl_status_t status = fsccl_comm_create(&config, &world->comm);
+      made.set_value(status == FSCCL_OK ? "" : last_error(status));
+    }).detach();
+  } catch (const std::system_error& error) {
+    world->connected = {};
+    return std::string("no thread can be started that connects the ranks: ") + error.what();
+  }
+  return "";
 }
 
 // Returns an error unless each rank's key is its place. All ranks get all keys, so both ranks of a
@@ -129,12 +147,9 @@ int begin() {
     begun = true;
   }
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
-  fsccl_unique_id_t id;
+  fsccl_unique_id_t id{};
   std::string reason = where(*world, config, id);
-  if (reason.empty()) {
-    const fsccl_status_t status = fsccl_comm_create(&config, &world->comm);
-    if (status < FSCCL_OK) reason = last_error(status);
-  }
+  if (reason.empty()) reason = connect(world, config, id);
   if (!reason.empty()) {
     world->rank = -1;
     fail(*world, "MPI_Init: " + reason);
@@ -146,16 +161,11 @@ int begin() {
 }
 
 void await(Comm& comm) {
+  if (!comm.connected.valid()) return;
   std::call_once(comm.is_awaited, [&] {
-    if (comm.comm == nullptr) return;
-    auto nap = std::chrono::microseconds(50);
-    fsccl_status_t state = state_of(comm.comm);
-    for (; state == FSCCL_IN_PROGRESS; state = state_of(comm.comm)) {
-      std::this_thread::sleep_for(nap);
-      nap = std::min(2 * nap, std::chrono::microseconds(2000));
-    }
-    if (state == FSCCL_OK) return;
-    fail(comm, "MPI_Init: " + last_error(state));
+    const std::string& reason = comm.connected.get();
+    if (reason.empty()) return;
+    fail(comm, "MPI_Init: " + reason);
     const std::lock_guard guard(lock);
     init_error = comm.failed;
   });
@@ -172,18 +182,25 @@ bool has_ended() {
 }
 
 void end() {
+  fsccl_mpi_finish_fn last = nullptr;
+  {
+    const std::lock_guard guard(lock);
+    last = std::exchange(finish, nullptr);
+  }
+  if (last != nullptr) last();
   std::map<uintptr_t, std::shared_ptr<Comm>> all;
   {
     const std::lock_guard guard(lock);
     ended = true;
+    for (const auto& [handle, comm] : comms) add(gone, *comm);
     all.swap(comms);
   }
+  const std::shared_ptr<Comm> world = std::exchange(all[kCOMM_WORLD], nullptr);
   for (auto& [handle, comm] : all) {  // the world comes last, because others are made of it
-    if (handle != kCOMM_WORLD && comm->comm != nullptr) fsccl_comm_destroy(comm->comm);
+    if (comm != nullptr && comm->comm != nullptr) fsccl_bindings::leave(comm->comm);
   }
-  const auto world = all.find(kCOMM_WORLD);
-  if (world == all.end() || world->second->comm == nullptr) return;
-  if (state_of(world->second->comm) != FSCCL_IN_PROGRESS) fsccl_comm_destroy(world->second->comm);
+  if (world != nullptr && is_made(*world) && world->comm != nullptr)
+    fsccl_bindings::leave(world->comm);
 }
 
 std::shared_ptr<Comm> find(uintptr_t handle, const char* function, int* error) {
@@ -253,6 +270,7 @@ int failure(Comm& comm, const char* function, fsccl_status_t status) {
     comm.told = true;
     say(text);
   }
+  for (const fsccl_work_t message : std::exchange(comm.messages, {})) fsccl_work_wait(message, -1);
   return refuse(text);
 }
 
@@ -263,6 +281,11 @@ void fsccl_mpi_meet(fsccl_mpi_who_fn ask, fsccl_mpi_share_fn carry) {
   const std::lock_guard guard(fsccl_mpi::lock);
   fsccl_mpi::who = ask;
   fsccl_mpi::share = carry;
+}
+
+void fsccl_mpi_at_end(fsccl_mpi_finish_fn last) {
+  const std::lock_guard guard(fsccl_mpi::lock);
+  fsccl_mpi::finish = last;
 }
 
 const char* fsccl_mpi_init_error(void) {

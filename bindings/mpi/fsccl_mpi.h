@@ -23,7 +23,8 @@ extern "C" {
 typedef int (*fsccl_mpi_who_fn)(int* rank, int* ranks, char* why, size_t capacity);
 
 /* Carries `count` bytes from rank 0 to the others: rank 0 gives them, and the others receive them.
- * 0 on success. It is called in MPI_Init, once on every rank. */
+ * 0 on success. It is called in MPI_Init, once on every rank. Rank 0 calls it with NULL and 0 if it
+ * has none to give, and the others should fail then. */
 typedef int (*fsccl_mpi_share_fn)(void* bytes, size_t count);
 
 /* From now on MPI_Init asks `who`, and `share` carries the unique id by which the ranks find each
@@ -31,6 +32,13 @@ typedef int (*fsccl_mpi_share_fn)(void* bytes, size_t count);
  * before the ranks are connected; the first operation waits for that. Any thread, before
  * MPI_Init. */
 FSCCL_API void fsccl_mpi_meet(fsccl_mpi_who_fn who, fsccl_mpi_share_fn share);
+
+/* Waits for what this process still runs. */
+typedef void (*fsccl_mpi_finish_fn)(void);
+
+/* From now on MPI_Finalize calls `finish`, once, before it leaves the other ranks. XLA calls
+ * MPI_Finalize while its last programs may still run. Any thread, before MPI_Finalize. */
+FSCCL_API void fsccl_mpi_at_end(fsccl_mpi_finish_fn finish);
 
 /* Why MPI_Init has failed, "" when it has not (yet); a failure to connect is known once an
  * operation has waited for it. XLA does not look at what MPI_Init returns. Any thread. */

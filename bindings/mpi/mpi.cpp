@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "comms.h"
@@ -167,29 +169,48 @@ struct Call {
 
 bool in_place(const void* address) { return reinterpret_cast<uintptr_t>(address) == kIN_PLACE; }
 
-int message(const char* function, void* address, int count, uintptr_t type, int peer, int tag,
-            uintptr_t comm, bool sends, fsccl_work_t* work) {
+// A message in flight. Its address is MPI's request.
+struct Message {
+  std::shared_ptr<Comm> comm;
+  fsccl_work_t work;
+};
+
+// Checks a message of `count` elements between this rank and `peer`.
+Call message_call(const char* function, int count, uintptr_t type, int peer, int tag,
+                  uintptr_t comm) {
   Call call(function, comm);
   call.wants(type);
   call.wants_count(count, "count");
   call.wants_peer(peer);
   if (call.error == kSUCCESS && tag == kANY_TAG)
     call.stop("MPI_ANY_TAG is not carried: name the tag");
+  return call;
+}
+
+int begin_message(Call& call, void* address, int count, int peer, int tag, bool sends,
+                  Message** request) {
   return call.run([&] {
+    fsccl_work_t work = nullptr;
     if (!sends) call.writes(address, call.elements(count));
-    return sends ? fsccl_send(address, call.elements(count), call.type.dtype, peer, tag,
-                              call.comm->comm, nullptr, work)
-                 : fsccl_recv(address, call.elements(count), call.type.dtype, peer, tag,
-                              call.comm->comm, nullptr, work);
+    const fsccl_status_t status = sends ? fsccl_send(address, call.elements(count), call.type.dtype,
+                                                     peer, tag, call.comm->comm, nullptr, &work)
+                                        : fsccl_recv(address, call.elements(count), call.type.dtype,
+                                                     peer, tag, call.comm->comm, nullptr, &work);
+    if (status < FSCCL_OK) return status;
+    call.comm->messages.push_back(work);
+    *request = new Message{call.comm, work};
+    return status;
   });
 }
 
-int wait_for(const char* function, fsccl_work_t work) {
-  const fsccl_status_t status = fsccl_work_wait(work, -1);
-  const int code =
-      status == FSCCL_OK ? kSUCCESS : refuse(std::string(function) + ": " + last_error(status));
-  fsccl_work_release(work);
-  return code;
+// Waits for the message, and frees the request. It holds no lock meanwhile, so that another thread
+// can issue what the peer of this message waits for.
+int end_message(const char* function, const std::unique_ptr<Message>& message) {
+  Comm& comm = *message->comm;
+  const fsccl_status_t status = fsccl_work_wait(message->work, -1);
+  const std::lock_guard guard(comm.issue);
+  std::erase(comm.messages, message->work);
+  return status == FSCCL_OK ? kSUCCESS : failure(comm, function, status);
 }
 
 int copy_text(const std::string& text, char* to, int* length) {
@@ -365,35 +386,40 @@ FSCCL_API int MPIABI_Reduce_scatter(const void* send, void* recv, const int* cou
 }
 
 FSCCL_API int MPIABI_Isend(const void* address, int count, uintptr_t type, int peer, int tag,
-                           uintptr_t comm, fsccl_work_t* request) {
-  return message("MPI_Isend", const_cast<void*>(address), count, type, peer, tag, comm, true,
-                 request);
+                           uintptr_t comm, Message** request) {
+  Call call = message_call("MPI_Isend", count, type, peer, tag, comm);
+  return begin_message(call, const_cast<void*>(address), count, peer, tag, true, request);
 }
 FSCCL_API int MPIABI_Irecv(void* address, int count, uintptr_t type, int peer, int tag,
-                           uintptr_t comm, fsccl_work_t* request) {
-  return message("MPI_Irecv", address, count, type, peer, tag, comm, false, request);
+                           uintptr_t comm, Message** request) {
+  Call call = message_call("MPI_Irecv", count, type, peer, tag, comm);
+  return begin_message(call, address, count, peer, tag, false, request);
 }
-FSCCL_API int MPIABI_Wait(fsccl_work_t* request, MpiStatus* status) {
+FSCCL_API int MPIABI_Wait(Message** request, MpiStatus* status) {
   if (status != nullptr) *status = {};
-  if (*request == nullptr) return kSUCCESS;
-  const fsccl_work_t work = *request;
-  *request = nullptr;
-  return wait_for("MPI_Wait", work);
+  const std::unique_ptr<Message> message(std::exchange(*request, nullptr));
+  return message == nullptr ? kSUCCESS : end_message("MPI_Wait", message);
 }
+// Both messages are checked before either begins.
 FSCCL_API int MPIABI_Sendrecv(const void* send, int send_count, uintptr_t send_type, int to,
                               int send_tag, void* recv, int recv_count, uintptr_t recv_type,
                               int from, int recv_tag, uintptr_t comm, MpiStatus* status) {
+  const char* const function = "MPI_Sendrecv";
   if (status != nullptr) *status = {};
-  fsccl_work_t receives = nullptr, sends = nullptr;
-  const int first =
-      message("MPI_Sendrecv", recv, recv_count, recv_type, from, recv_tag, comm, false, &receives);
-  if (first != kSUCCESS) return first;
-  const int second = message("MPI_Sendrecv", const_cast<void*>(send), send_count, send_type, to,
-                             send_tag, comm, true, &sends);
-  if (second != kSUCCESS) return second;  // the communicator has failed, and the receive with it
-  const int sent = wait_for("MPI_Sendrecv", sends);
-  const int received = wait_for("MPI_Sendrecv", receives);
-  return sent != kSUCCESS ? sent : received;
+  Call receive = message_call(function, recv_count, recv_type, from, recv_tag, comm);
+  Call sending = message_call(function, send_count, send_type, to, send_tag, comm);
+  if (receive.error != kSUCCESS || sending.error != kSUCCESS)
+    return receive.error != kSUCCESS ? receive.error : sending.error;
+  Message *first = nullptr, *second = nullptr;
+  const int begun = begin_message(receive, recv, recv_count, from, recv_tag, false, &first);
+  const std::unique_ptr<Message> received(first);
+  if (begun != kSUCCESS) return begun;
+  const int other =
+      begin_message(sending, const_cast<void*>(send), send_count, to, send_tag, true, &second);
+  const std::unique_ptr<Message> sent(second);
+  if (other != kSUCCESS) return other;  // the receive has ended, too
+  const int sent_code = end_message(function, sent), code = end_message(function, received);
+  return sent_code != kSUCCESS ? sent_code : code;
 }
 
 }  // extern "C"

@@ -154,6 +154,34 @@ def test_every_symbol_is_there_and_a_missing_function_says_its_name():
     assert length.value == len(text.value)
 
 
+MESSAGES = """
+import ctypes, os
+from fsccl_jax import libraries
+door, world = libraries.load('libfsccl_mpi.so'), ctypes.c_void_p(1)
+int8, rank = ctypes.c_size_t.in_dll(door, 'MPIABI_INT8_T'), int(os.environ['RANK'])
+assert door.MPIABI_Init_thread(None, None, 2, ctypes.byref(ctypes.c_int())) == 0
+def exchanged(to, text):
+    received = ctypes.create_string_buffer(8)
+    code = door.MPIABI_Sendrecv(text, 8, int8, to, 0, received, 8, int8, 1 - rank, 0, world, None)
+    return code, received.raw
+code, unchanged = exchanged(7, b'no rank7')
+assert code != 0 and unchanged == bytes(8)
+for text in (b'message1', b'message2'):
+    assert exchanged(1 - rank, text) == (0, text)
+assert unchanged == bytes(8)
+assert door.MPIABI_Finalize() == 0
+print('exchanged', flush=True)
+"""
+
+
+def test_a_wrong_peer_is_refused_before_either_message_begins():
+    port = r.free_address().split(':')[1]
+    processes = [started(MESSAGES, rank, port) for rank in range(2)]
+    for process in processes:
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0 and output == 'exchanged\n', output
+
+
 INITIALISES = """
 import ctypes, os, sys
 from fsccl_jax import libraries
@@ -164,16 +192,19 @@ assert door.MPIABI_Comm_rank(world, ctypes.byref(rank)) == 0
 assert door.MPIABI_Comm_size(world, ctypes.byref(size)) == 0
 print('rank', rank.value, 'of', size.value, flush=True)
 if sys.argv[1:] == ['barrier']:
+    sleeps = lambda: int(open('/proc/self/status').read().split('\\nvoluntary_ctxt_switches:')[1].split()[0])
+    before = sleeps()
     assert door.MPIABI_Barrier(world) == 0
+    print('slept', sleeps() - before)
 assert door.MPIABI_Finalize() == 0
 print('finalized', flush=True)
 """
 
 
-def initialised(rank, port, *arguments):
+def started(program, rank, port, *arguments):
     place = {'RANK': rank, 'WORLD_SIZE': 2, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': port}
     return subprocess.Popen(
-        [sys.executable, '-c', INITIALISES, *arguments],
+        [sys.executable, '-c', program, *arguments],
         text=True,
         stdout=subprocess.PIPE,
         env=os.environ | {name: str(value) for name, value in place.items()},
@@ -181,14 +212,15 @@ def initialised(rank, port, *arguments):
 
 
 def test_mpi_init_does_not_wait_for_the_other_ranks():
-    """The first operation waits for them. MPI_Finalize of a rank that has had no operation does
-    not."""
+    """The first operation waits for them, in one sleep and not in many. MPI_Finalize of a rank that
+    has had no operation does not wait."""
     port = r.free_address().split(':')[1]
-    first = initialised(0, port, 'barrier')
+    first = started(INITIALISES, 0, port, 'barrier')
     assert first.stdout.readline() == 'rank 0 of 2\n'
-    second = initialised(1, port, 'barrier')
+    second = started('import jax\n' + INITIALISES, 1, port, 'barrier')  # it comes late
     for process in (first, second):
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0 and output.endswith('finalized\n'), output
-    output, _ = initialised(0, r.free_address().split(':')[1]).communicate(timeout=120)
+        assert int(re.search(r'slept (\d+)', output)[1]) < 100, output
+    output, _ = started(INITIALISES, 0, r.free_address().split(':')[1]).communicate(timeout=120)
     assert output == 'rank 0 of 2\nfinalized\n', output

@@ -36,6 +36,26 @@ def test_a_killed_rank_is_named_to_python_at_once(count):
     assert best < r.SOON_S
 
 
+MESSAGES = {
+    'MPI_Wait': 'lax.ppermute(x, "ranks", [(i, (i + 1) % ranks) for i in range(ranks)])',
+    'MPI_Sendrecv': 'lax.all_to_all(x[: 8192 * ranks], "ranks", 0, 0, tiled=True)',
+}
+
+
+@pytest.mark.parametrize('function', MESSAGES)
+def test_a_message_that_fails_is_on_stderr_too(function):
+    text = r.SUM_UNTIL_ERROR.replace('lax.psum(x, "ranks")', MESSAGES[function])
+    with r.Job(text.format(then=r.LAST_RANK_SLEEPS), 3) as job:
+        for rank in range(3):
+            job.wait_for(rank, 'ready')
+        job.kill(2)
+        statuses, outputs = job.wait(60, who=[0, 1])
+    assert statuses == [3, 3], outputs
+    for output in outputs:
+        assert re.search(r'libfsccl_mpi: MPI_\w+: rank \d: .*rank 2 of', output), output
+    assert any(f'libfsccl_mpi: {function}: ' in output for output in outputs), outputs
+
+
 def test_fsccl_names_a_dead_coordinator_before_jax_ends_the_process():
     with r.Job(r.SUM_UNTIL_ERROR.format(then='if rank == 0: time.sleep(100)')) as job:
         for rank in range(2):
@@ -129,6 +149,36 @@ def test_a_program_that_ends_early_is_named_to_the_rank_that_waits():
     assert re.search(r'caught .*FSCCL: MPI_Allreduce: rank 1: .*rank 0 has left', outputs[1]), (
         outputs[1]
     )
+
+
+LAST_STEPS = """
+    def step(x):
+        return lax.fori_loop(0, 3000, lambda i, x: lax.psum(x, "ranks") / ranks, x)
+    step, x = shard_map(step), split(np.ones(ranks << 12, np.float32))
+    step(x).block_until_ready()
+    def last_steps(x):
+        for _ in range(4): x = step(x)
+        if rank == 0: print("ended with", float(x.addressable_shards[0].data[0]), flush=True)
+        return x
+    {end}
+"""
+
+
+@pytest.mark.parametrize('end', ['x = last_steps(x)', 'last_steps(x)'])
+def test_a_program_may_end_while_its_last_step_runs(end):
+    """JAX runs steps behind the program. Rank 1 waits for none of its own, and may drop the
+    result."""
+    outputs = r.run(LAST_STEPS.format(end=end))
+    assert 'ended with 1.0' in outputs[0], outputs
+
+
+def test_a_step_of_another_thread_that_is_cut_off_is_an_error_on_the_others():
+    """Rank 1 does not know of the steps, whose results nobody has, and leaves. Rank 0 does not wait
+    for it until the deadline."""
+    end = 'import threading; thread = threading.Thread(target=last_steps, args=[x]); thread.start(); thread.join()'
+    with r.Job(LAST_STEPS.format(end=end)) as job:
+        _, outputs = job.wait(60)
+    assert re.search('ended with 1.0|aborted by rank 1|rank 1 has left', outputs[0]), outputs
 
 
 OTHER_MPI = next((name for name in ('mpi', 'mpich') if ctypes.util.find_library(name)), None)

@@ -4,6 +4,7 @@ MPITRAMPOLINE_LIB names when jaxlib is loaded, and never again. Therefore use() 
 before jax is imported. The ranks meet through JAX's coordination service, which knows the rank, the
 number of ranks and the unique id. No variable of a launcher is needed."""
 
+import _thread
 import ctypes
 import importlib.util
 import mmap
@@ -25,6 +26,7 @@ IN_THE_WAY = ('MPITRAMPOLINE_DELAY_INIT', 'MPITRAMPOLINE_PRELOAD')
 
 _WHO = CFUNCTYPE(c_int, POINTER(c_int), POINTER(c_int), POINTER(c_char), c_size_t)
 _SHARE = CFUNCTYPE(c_int, c_void_p, c_size_t)
+_FINISH = CFUNCTYPE(None)
 _door = None  # (library, the functions that it calls) after use()
 _KEY = 'fsccl_jax/world'
 
@@ -50,8 +52,9 @@ def use() -> None:
     _check_jaxlib()
     loaded = libraries.load(LIBRARY)
     loaded.fsccl_mpi_init_error.restype = c_char_p
-    calls = _WHO(_who), _SHARE(_share)
-    loaded.fsccl_mpi_meet(*calls)
+    calls = _WHO(_who), _SHARE(_share), _FINISH(_finish)
+    loaded.fsccl_mpi_meet(*calls[:2])
+    loaded.fsccl_mpi_at_end(calls[2])
     os.environ[COLLECTIVES] = 'mpi'
     os.environ[TRAMPOLINE] = library
     _door = loaded, calls
@@ -171,31 +174,56 @@ def _who(rank, ranks, why, capacity):
         rank[0], ranks[0] = _state().process_id, _state().num_processes
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
+        if _state().process_id == 0:
+            _share(None, 0)
         text = str(error).encode()[:capacity]
         ctypes.memmove(why, text, len(text))
         return 1
 
 
 def _share(data, count):
-    """Called by MPI_Init: carries the unique id from rank 0 to the other ranks through JAX's
-    key-value store."""
+    """Called by MPI_Init: carries the unique id from rank 0 to the other ranks. Without an id of
+    rank 0 it lets them fail."""
+    from . import meeting  # pylint: disable=import-outside-toplevel
+
     try:
         state = _state()
-        if state.process_id == 0:
-            state.client.key_value_set_bytes(_KEY, ctypes.string_at(data, count))
-            return 0
-        given = state.client.blocking_key_value_get_bytes(_KEY, 600_000)
-        if len(given) != count:
-            raise RuntimeError(
-                f'process 0 has sent {len(given)} bytes instead of {count}: give all processes one '
-                'version of fsccl_jax'
-            )
-        ctypes.memmove(data, given, count)
+        if state.process_id == 0 and count == 0:
+            meeting.give_up(state.client, _KEY, 'its own output says why')
+        elif state.process_id == 0:
+            meeting.give(state.client, _KEY, ctypes.string_at(data, count))
+        else:
+            given = meeting.take(state.client, _KEY, 0, _door[0])
+            if len(given) != count:
+                raise RuntimeError(
+                    f'process 0 has sent {len(given)} bytes instead of {count}: give all processes '
+                    'one version of fsccl_jax'
+                )
+            ctypes.memmove(data, given, count)
         return 0
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except BaseException as error:  # pylint: disable=broad-exception-caught
+        # No exception leaves a function that C calls, so Ctrl-C is raised again behind MPI_Init.
+        if isinstance(error, KeyboardInterrupt):
+            _thread.interrupt_main()
         print(
-            f"fsccl_jax: the ranks could not meet through JAX's coordination service: {error}",
+            "fsccl_jax: the ranks could not meet through JAX's coordination service: "
+            f'{error or type(error).__name__}',
             file=sys.stderr,
             flush=True,
         )
         return 1
+
+
+def _finish():
+    """Called by MPI_Finalize, as the program ends: waits for the steps that JAX still runs, in
+    which the other ranks may need this one. XLA runs what one thread has asked for in order.
+    Therefore the computation at the end is over after all steps of this thread, also after those
+    whose results the program has dropped. A step of another thread is waited for if its result
+    exists."""
+    import jax  # pylint: disable=import-outside-toplevel
+
+    for wait in (*jax.live_arrays(), jax.jit(lambda: jax.numpy.zeros(()))):
+        try:
+            jax.block_until_ready(wait() if callable(wait) else wait)
+        except Exception:  # pylint: disable=broad-exception-caught
+            pass  # a step that failed is over, too, and its results tell why
