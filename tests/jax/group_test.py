@@ -104,6 +104,57 @@ def test_8_bit_floats_are_moved_as_they_are():
     )
 
 
+def test_types_that_fsccl_does_not_carry_are_named():
+    outputs = run("""
+        x = split(np.ones(ranks, np.float32))
+        for odd in ("jax.random.key(7 + rank)", "jnp.ones(ranks, jnp.int4)"):
+            try:
+                shard_map(lambda x: group.broadcast([x, eval(odd)], group.token())[0][0])(x)
+                print("not named", odd)
+            except TypeError as error:
+                assert "which FSCCL does not carry: cast it, or give jax.random.key_data() of a key" in str(error), error
+        # A number is an array without dimensions.
+        total = shard_map(lambda x: x * group.all_reduce(2.5, group.token())[0])(x)
+        print("total", float(total.addressable_shards[0].data[0]))
+        """)
+    assert all('total 5.0' in output and 'not named' not in output for output in outputs), outputs
+
+
+def test_only_real_floats_of_a_layer_travel_in_the_dtype_of_the_wire():
+    outputs = run("""
+        tree = {"weight": np.linspace(1, 2, 5, dtype=np.float32), "rows": np.array([3, 1000003, 7], np.int32),
+                "phase": np.array([1 + 2j, 3], np.complex64), "one": 1.0}
+        shards, shapes = fsccl_jax.fsdp.shard(group, tree)
+        seen = {}
+        def apply(parameters, x):
+            seen.update({name: array.dtype.name for name, array in parameters.items()})
+            right = jnp.all(parameters["rows"] == tree["rows"]) & jnp.all(parameters["phase"] == tree["phase"])
+            return x * right * parameters["weight"].sum() * parameters["phase"].imag.sum() * parameters["one"]
+        layer = fsccl_jax.fsdp.Layer(group, apply, shapes, "mixed", wire="bfloat16")
+        loss = lambda parts, x: layer(parts, x, group.token())[0].sum()
+        def step(parts, x):
+            value, gradients = jax.value_and_grad(loss, allow_int=True)(parts, x)
+            return value[None], {name: gradients[name] for name in ("weight", "phase", "one")}
+        step = jax.shard_map(step, mesh=mesh, in_specs=P("ranks"), out_specs=P("ranks"), check_vma=False)
+        value, gradients = jax.jit(step)(shards, split(np.ones(ranks, np.float32)))
+        assert seen == {"weight": "bfloat16", "rows": "int32", "phase": "complex64", "one": "bfloat16"}, seen
+        assert {name: array.dtype.name for name, array in gradients.items()} == {
+            "weight": "float32", "phase": "complex64", "one": "float32"}
+        print("loss", float(value.addressable_shards[0].data[0]))
+        """)
+    assert all(abs(float(o.split('loss ')[1].split()[0]) - 15) < 0.1 for o in outputs), outputs
+
+
+def test_counters_include_groups_that_were_left():
+    outputs = run("""
+        shard_map(lambda x: group.all_reduce(x, group.token())[0])(split(np.ones(ranks, np.float32))).block_until_ready()
+        before = fsccl_jax.group_counters()
+        group.leave()
+        print("kept", fsccl_jax.group_counters() == before and before["operations"] > 0)
+        """)
+    assert all('kept True' in output for output in outputs), outputs
+
+
 def test_gradients_are_those_of_lax():
     outputs = run("""
         scale = np.arange(1, 6 * ranks + 1, dtype=np.float32)

@@ -27,13 +27,19 @@ def shard(group, tree):
     sharding = NamedSharding(group.mesh, PartitionSpec(group.mesh.axis_names))
 
     def deal(array):
-        flat = np.asarray(array).reshape(-1)
+        flat = _as_jax(array).reshape(-1)
         flat = np.pad(flat, (0, -flat.size % group.ranks))
         return jax.make_array_from_callback(flat.shape, sharding, lambda index: flat[index])
 
     return jax.tree.map(deal, tree), jax.tree.map(
-        lambda array: jax.ShapeDtypeStruct(np.shape(array), array.dtype), tree
+        lambda array: jax.ShapeDtypeStruct(np.shape(array), _as_jax(array).dtype), tree
     )
+
+
+def _as_jax(value):
+    """Returns an array, or a number, with the dtype that JAX gives it."""
+    array = np.asarray(value)
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def spec(group):
@@ -42,8 +48,9 @@ def spec(group):
 
 
 class Layer:
-    """Calls apply(parameters, x) with whole parameters. `wire` is the dtype in which parameters and
-    gradients travel and which apply() takes; None leaves them as they are. With `keep`, backward
+    """Calls apply(parameters, x) with whole parameters. `wire` is the dtype in which real
+    floating-point parameters and their gradients travel and which apply() takes. Other parameters
+    keep their dtype, and so do all with None. Integers have no gradients. With `keep`, backward
     uses the parameters of forward and does not gather them again."""
 
     def __init__(self, group, apply, shapes, site, wire=None, keep=False):
@@ -68,7 +75,12 @@ class Layer:
 
     def gather(self, leaves, token):
         """Returns the whole parameters."""
-        sent = [leaf if self.wire is None else leaf.astype(self.wire) for leaf in leaves]
+        sent = [
+            leaf.astype(self.wire)
+            if self.wire is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
+            else leaf
+            for leaf in leaves
+        ]
         flats, token = self.group.all_gather(sent, token, self.site + ' gather')
         whole = [
             flat[: int(np.prod(shape.shape))].reshape(shape.shape)
@@ -78,14 +90,15 @@ class Layer:
 
     def reduce(self, gradients, like, token):
         """Returns this rank's part of the mean over the ranks."""
-        flats = []
-        for leaf in jax.tree.leaves(gradients):
-            flat = leaf.reshape(-1)
-            flats.append(jnp.pad(flat, (0, -flat.size % self.group.ranks)))
+        flats, results = {}, [np.zeros(leaf.shape, jax.dtypes.float0) for leaf in like]
+        for index, leaf in enumerate(jax.tree.leaves(gradients)):
+            if leaf.dtype != jax.dtypes.float0:
+                flat = leaf.reshape(-1)
+                flats[index] = jnp.pad(flat, (0, -flat.size % self.group.ranks))
         parts, token = self.group.reduce_scatter(flats, token, self.site + ' reduce')
-        return tuple(
-            part.astype(leaf.dtype) / self.group.ranks for part, leaf in zip(parts, like)
-        ), token
+        for index, part in parts.items():
+            results[index] = part.astype(like[index].dtype) / self.group.ranks
+        return tuple(results), token
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -18,23 +18,35 @@ before its result can be read.
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
 import ctypes
 import hashlib
 import itertools
 import os
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import distributed
 
-from . import libraries
+from . import libraries, meeting
 from .transposes import TARGET, gathered, permuted, reduced, scattered, sent
 
 LIBRARY = 'libfsccl_jax.so'
 _CAPACITY = 4096
 _numbers = itertools.count()
+# A typed key of jax.random, an int4 and the like have no type of FSCCL.
+_CARRIED = frozenset(
+    jnp.dtype(name)
+    for name in (
+        'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 '
+        'complex64 complex128 float8_e4m3fn float8_e5m2'
+    ).split()
+)
 _joins: dict[str, int] = {}  # how many groups were made of the same devices
 _library = None
 
@@ -54,7 +66,7 @@ def _load():
 def join(mesh: jax.sharding.Mesh) -> Group:
     """Returns the Group of all devices of `mesh`, whose ranks are in the order of mesh.devices.
     Each device is a rank, and a process may have several. Collective over the processes that have
-    these devices; it blocks until all have joined."""
+    these devices; it blocks until all have joined, at most FSCCL_TIMEOUT_MS. Ctrl-C ends it."""
     if not isinstance(mesh, jax.sharding.Mesh):
         raise TypeError(
             f"fsccl_jax.join: {mesh!r} is no jax.sharding.Mesh: give the mesh of the program's "
@@ -78,21 +90,21 @@ def join(mesh: jax.sharding.Mesh) -> Group:
             'fsccl_jax.join: the mesh has no device of this process: only processes that have some '
             'call join()'
         )
-    name = _meet(library, devices)
-    why = ctypes.create_string_buffer(_CAPACITY)
+    unique_id = _meet(library, devices)
     numbers = ctypes.c_int * len(mine)
-    if library.fsccl_jax_join(
-        name,
+    words = (
+        unique_id,
         ctypes.c_int64(number),
         len(devices),
         len(mine),
         numbers(*(device for device, _ in mine)),
         numbers(*(rank for _, rank in mine)),
         f'jax {number}'.encode(),
-        why,
-        ctypes.c_size_t(_CAPACITY),
-    ):
-        raise RuntimeError(f'fsccl_jax.join: {why.value.decode(errors="replace")}')
+    )
+    _interruptible(
+        lambda: _checked(library.fsccl_jax_join, *words),
+        lambda: _checked(library.fsccl_jax_leave, ctypes.c_int64(number)),
+    )
     group = Group(mesh, number)
     atexit.register(group.leave)  # runs before jax.distributed shuts down
     return group
@@ -107,33 +119,67 @@ def _key(devices):
     return f'fsccl_jax/group/{members}/{count}'
 
 
+def _checked(function: Any, *words: Any) -> None:
+    """Calls a function of the library that writes the reason of a failure to its last argument."""
+    why = ctypes.create_string_buffer(_CAPACITY)
+    if function(*words, why, ctypes.c_size_t(_CAPACITY)):
+        raise RuntimeError(f'fsccl_jax.join: {why.value.decode(errors="replace")}')
+
+
+def _interruptible(function: Callable[[], None], undo: Callable[[], None]) -> None:
+    """Runs a function that blocks in C. It does so in another thread, because Python hears Ctrl-C
+    only in a main thread that is not in C. After that the result is undone as soon as it is there."""
+    future: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            function()
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        future.result()
+    except KeyboardInterrupt:
+        future.add_done_callback(lambda done: None if done.exception() else undo())
+        raise
+
+
 def _meet(library, devices):
     """Returns the unique id. The process of rank 0 makes it, and JAX's coordination service carries
     it."""
-    name = ctypes.create_string_buffer(256)
+    unique_id = ctypes.create_string_buffer(256)
     client, key = distributed.global_state.client, _key(devices)
-    if jax.process_index() == devices[0].process_index:
-        if (status := library.fsccl_unique_id_create(name)) != 0:
-            raise RuntimeError(
-                f'fsccl_jax.join: this process cannot listen for the other ranks: '
-                f'fsccl_unique_id_create: {status}'
-            )
+    maker = devices[0].process_index
+    if jax.process_index() != maker:
+        try:
+            ctypes.memmove(unique_id, meeting.take(client, key, maker, library), 256)
+        except RuntimeError as error:
+            raise RuntimeError(f'fsccl_jax.join: {error}') from None
+        return unique_id
+    try:
+        _checked(library.fsccl_jax_unique_id, unique_id)
+    except RuntimeError as error:
         if client is not None:
-            client.key_value_set_bytes(key, name.raw)
-    else:
-        ctypes.memmove(name, client.blocking_key_value_get_bytes(key, 600_000), 256)
-    return name
+            meeting.give_up(client, key, str(error))
+        raise
+    if client is not None:
+        meeting.give(client, key, unique_id.raw)
+    return unique_id
 
 
 def _site(name, given):
     """Returns the text that ranks compare: the caller's words, or the operation and the line
     outside this package from which it is called."""
     if given is not None:
-        return str(given)
+        return str(given).encode(errors='backslashreplace').decode()
     frame, folder = sys._getframe(2), os.path.dirname(__file__)
     while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == folder:
         frame = frame.f_back
-    return f'{name} {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
+    file = os.path.basename(frame.f_code.co_filename).encode(errors='backslashreplace').decode()
+    return f'{name} {file}:{frame.f_lineno}'
 
 
 class Group:
@@ -175,12 +221,10 @@ class Group:
         """Sums the arrays over the ranks, and returns this rank's part of the sum along the first
         dimension. `counts` is as in all_gather(), and rows beyond a rank's own are zero. The
         transpose is all_gather()."""
-        self._check_reduced('reduce_scatter', tree)
         return self._apply(scattered, 'reduce_scatter', tree, token, site, counts)
 
     def all_reduce(self, tree, token, site=None):
         """Returns the sum over the ranks. The transpose is all_reduce()."""
-        self._check_reduced('all_reduce', tree)
         return self._apply(reduced, 'all_reduce', tree, token, site, None)
 
     def all_to_all(self, tree, token, site=None):
@@ -206,19 +250,29 @@ class Group:
                 pass
             why = ctypes.create_string_buffer(_CAPACITY)
             _library.fsccl_jax_leave(ctypes.c_int64(self.number), why, ctypes.c_size_t(_CAPACITY))
+            atexit.unregister(self.leave)
 
     @staticmethod
-    def _check_reduced(name, tree):
-        for leaf in jax.tree.leaves(tree):
-            if leaf.dtype.itemsize == 1 and jnp.issubdtype(leaf.dtype, jnp.floating):
+    def _leaves(name, tree):
+        """Returns the arrays of the tree, whose types the operation carries, and its structure."""
+        leaves, structure = jax.tree.flatten(tree)
+        leaves = [jnp.asarray(leaf) for leaf in leaves]
+        for dtype in (leaf.dtype for leaf in leaves):
+            if dtype not in _CARRIED:
                 raise TypeError(
-                    f'fsccl_jax.{name}: an array is of {leaf.dtype}: 8-bit floats are gathered and '
-                    f'broadcast, not '
-                    'reduced; cast it to bfloat16 first'
+                    f'fsccl_jax.{name}: an array is of {dtype}, which FSCCL does not carry: cast '
+                    'it, or give jax.random.key_data() of a key'
                 )
+            is_8_bit_float = dtype.itemsize == 1 and jnp.issubdtype(dtype, jnp.floating)
+            if is_8_bit_float and name in ('reduce_scatter', 'all_reduce'):
+                raise TypeError(
+                    f'fsccl_jax.{name}: an array is of {dtype}: 8-bit floats are gathered and '
+                    'broadcast, not reduced; cast it to bfloat16 first'
+                )
+        return leaves, structure
 
     def _apply(self, function, name, tree, token, site, counts):
-        leaves, structure = jax.tree.flatten(tree)
+        leaves, structure = self._leaves(name, tree)
         if not leaves:
             return tree, token
         counts = None if counts is None else tuple(int(count) for count in counts)

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "fsccl/insight.h"
+#include "../../communicators.h"
 #include "sites.h"
 
 namespace fsccl_jax {
@@ -15,6 +15,7 @@ namespace {
 using Members = std::map<int, std::shared_ptr<Rank>>;  // by device ordinal
 std::mutex lock;
 std::map<int64_t, Members> groups;
+fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // counters of groups that were left
 
 int tell(const std::string& text, char* why, size_t capacity) {
   if (capacity > 0) {
@@ -50,6 +51,12 @@ extern "C" {
 using fsccl_jax::Members;
 using fsccl_jax::Rank;
 
+// Makes the unique id of a group. 0, or 1 and the reason.
+FSCCL_API int fsccl_jax_unique_id(fsccl_unique_id_t* id, char* why, size_t capacity) {
+  const fsccl_status_t status = fsccl_unique_id_create(id);
+  return status == FSCCL_OK ? 0 : fsccl_jax::tell(fsccl_jax::last_error(status), why, capacity);
+}
+
 // Makes group `group` of `ranks` ranks. This process has `count` of them: the devices ordinals[i],
 // as ranks numbers[i]. Blocks until all ranks have come. 0, or 1 and the reason.
 FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ranks, int count,
@@ -81,7 +88,7 @@ FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ran
   return 0;
 }
 
-// Operations in flight are waited for by nobody: let the programs that use the group end before.
+// Operations in flight are aborted: let the programs that use the group end before.
 FSCCL_API int fsccl_jax_leave(int64_t group, char* why, size_t capacity) {
   Members members;
   {
@@ -90,10 +97,12 @@ FSCCL_API int fsccl_jax_leave(int64_t group, char* why, size_t capacity) {
     if (found == fsccl_jax::groups.end()) return 0;
     members = std::move(found->second);
     fsccl_jax::groups.erase(found);
+    for (const auto& [device, rank] : members)
+      fsccl_bindings::add_counters(rank->comm, fsccl_jax::gone);
   }
   int result = 0;
   for (auto& [device, rank] : members) {
-    const fsccl_status_t status = fsccl_comm_destroy(rank->comm);
+    const fsccl_status_t status = fsccl_bindings::leave(rank->comm);
     if (status != FSCCL_OK) result = fsccl_jax::tell(fsccl_jax::last_error(status), why, capacity);
   }
   return result;
@@ -102,18 +111,10 @@ FSCCL_API int fsccl_jax_leave(int64_t group, char* why, size_t capacity) {
 FSCCL_API fsccl_status_t fsccl_jax_counters(fsccl_counters_t* counters) {
   if (counters == nullptr || counters->size != sizeof(fsccl_counters_t))
     return FSCCL_ERR_INVALID_ARGUMENT;
-  fsccl_counters_t sum = FSCCL_COUNTERS_INIT;
   const std::lock_guard guard(fsccl_jax::lock);
-  for (auto& [group, members] : fsccl_jax::groups) {
-    for (auto& [device, rank] : members) {
-      fsccl_counters_t one = FSCCL_COUNTERS_INIT;
-      if (fsccl_comm_counters(rank->comm, &one) != FSCCL_OK) continue;
-      sum.operations += one.operations;
-      sum.bytes_read += one.bytes_read;
-      sum.bytes_written += one.bytes_written;
-      sum.kernel_copies += one.kernel_copies;
-      sum.sleeps += one.sleeps;
-    }
+  fsccl_counters_t sum = fsccl_jax::gone;
+  for (const auto& [group, members] : fsccl_jax::groups) {
+    for (const auto& [device, rank] : members) fsccl_bindings::add_counters(rank->comm, sum);
   }
   *counters = sum;
   return FSCCL_OK;
