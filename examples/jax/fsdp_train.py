@@ -17,6 +17,7 @@ instead (fused_form).
 
 import argparse
 import json
+import os
 import pathlib
 import socket
 import subprocess
@@ -63,7 +64,7 @@ def arguments():
 
 
 def start(ranks):
-    """Runs this program once for each rank, and ends with the first error among them."""
+    """Runs this program once for each rank. The first rank that fails ends all, with its status."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         coordinator = f'127.0.0.1:{free.getsockname()[1]}'
@@ -74,7 +75,11 @@ def start(ranks):
         for rank in range(ranks)
     ]
     try:
-        return max(abs(process.wait()) for process in processes)
+        for _ in processes:
+            _, status = os.wait()
+            if status:
+                return abs(os.waitstatus_to_exitcode(status))
+        return 0
     finally:
         for process in processes:
             process.kill()

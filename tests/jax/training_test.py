@@ -4,6 +4,7 @@ ranks a sum has only one order, so they are equal bit for bit. With three and fo
 close to those of one process."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -34,6 +35,21 @@ def losses(count, form, collectives, *more):
     assert result.returncode == 0, result.stdout
     line = next(line for line in result.stdout.splitlines() if line.startswith('{'))
     return json.loads(line)['losses']
+
+
+def test_a_rank_that_fails_ends_the_example(tmp_path):
+    """Rank 1 ends before it meets rank 0, which would wait for it for minutes."""
+    (tmp_path / 'sitecustomize.py').write_text(
+        'import os, sys\nif sys.argv[-4:-2] == ["--rank", "1"]: os._exit(5)\n'
+    )
+    path = f'{tmp_path}:{os.environ["PYTHONPATH"]}'
+    result = subprocess.run(
+        [sys.executable, str(r.EXAMPLE), '--ranks', '2'],
+        env={**os.environ, 'PYTHONPATH': path},
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 5
 
 
 @pytest.mark.parametrize('form', ['shard_map', 'gspmd', 'replicated'])
