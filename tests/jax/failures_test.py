@@ -199,19 +199,23 @@ def test_another_mpi_that_the_program_has_loaded_does_not_matter():
     assert all(int(re.search(r'moved (\d+)', output)[1]) > 0 for output in outputs), outputs
 
 
-def test_16_bit_reductions_say_what_xla_refuses():
-    with r.Job("""
-        try:
-            shard_map(lambda x: lax.psum(x, "ranks"))(split(np.ones(8, np.float16))).block_until_ready()
-            print("summed")
-        except Exception as error:
-            print("caught", error)
+@pytest.mark.parametrize('dtype', ['float16', 'float8_e5m2'])
+def test_float16_collectives_say_what_xla_refuses(dtype):
+    with r.Job(f"""
+        x = split(np.ones(8, "{dtype}"))
+        for refused in (lambda x: lax.psum(x, "ranks"), lambda x: lax.all_gather(x, "ranks", tiled=True)):
+            try:
+                shard_map(refused)(x).block_until_ready()
+                print("carried")
+            except Exception as error:
+                print("caught", error)
+        moved = shard_map(lambda x: lax.ppermute(x, "ranks", [(0, 1), (1, 0)]))(x)
+        print("moved", float(moved.addressable_shards[0].data[0]))
         """) as job:
         _, outputs = job.wait(60)
+    refusal = 'caught INVALID_ARGUMENT: Unsupported primitive type for reduction: f16'
     for output in outputs:
-        assert 'caught INVALID_ARGUMENT: Unsupported primitive type for reduction: f16' in output, (
-            output
-        )
+        assert output.count(refusal) == 2 and 'moved 1.0' in output, output
 
 
 @pytest.mark.parametrize(

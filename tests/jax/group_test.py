@@ -209,7 +209,7 @@ def test_uneven_parts_and_their_transposes(width):
     assert all('equal' in output for output in outputs)
 
 
-@pytest.mark.parametrize('devices, processes', [(4, 1), (2, 2)])
+@pytest.mark.parametrize('devices, processes', [(4, 1), (2, 2), (8, 2)])
 def test_devices_of_a_process_are_ranks(devices, processes):
     outputs = run(
         """

@@ -106,19 +106,30 @@ def sees_threads_end():
 
 
 class Job:
-    """The ranks of one program; `text` follows HEAD."""
+    """The ranks of one program; `text` follows HEAD. `places` has, for each rank, the words that
+    begin a command in its place, and variables that it needs there."""
 
-    def __init__(self, text, ranks=2, use=USE, before='', initialize='', **environment):
+    def __init__(
+        self,
+        text,
+        ranks=2,
+        use=USE,
+        before='',
+        initialize='',
+        address=None,
+        places=None,
+        **environment,
+    ):
         self._folder = tempfile.TemporaryDirectory()
         folder = pathlib.Path(self._folder.name)
         (folder / 'program.py').write_text(
             HEAD.format(use=use, before=before, initialize=initialize) + textwrap.dedent(text)
         )
-        address = free_address()
+        address = address or free_address()
         self.outputs = [folder / f'output{rank}' for rank in range(ranks)]
         self.processes = []
         end_of_others, others = os.pipe()  # ends when all other processes have ended
-        for rank in range(ranks):
+        for rank, (enter, own) in enumerate(places or [([], {})] * ranks):
             variables = {
                 **os.environ,
                 'RANK_OF_TEST': str(rank),
@@ -126,11 +137,12 @@ class Job:
                 'COORDINATOR_OF_TEST': address,
                 'END_OF_OTHERS_OF_TEST': str(end_of_others),
                 **environment,
+                **own,
             }
             with open(self.outputs[rank], 'w') as output:
                 self.processes.append(
                     subprocess.Popen(
-                        [sys.executable, '-u', str(folder / 'program.py')],
+                        [*enter, sys.executable, '-u', str(folder / 'program.py')],
                         env=variables,
                         stdout=output,
                         stderr=subprocess.STDOUT,
