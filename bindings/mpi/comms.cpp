@@ -25,7 +25,6 @@ bool begun = false, ended = false;
 fsccl_mpi_who_fn who = nullptr;
 fsccl_mpi_share_fn share = nullptr;
 fsccl_mpi_finish_fn finish = nullptr;
-std::string init_error;
 fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // counters of communicators that were freed
 
 void say(const std::string& text) {
@@ -155,7 +154,6 @@ int begin() {
     fail(*world, "MPI_Init: " + reason);
   }
   const std::lock_guard guard(lock);
-  init_error = world->failed;
   comms[kCOMM_WORLD] = world;
   return reason.empty() ? kSUCCESS : refuse(world->failed);
 }
@@ -164,10 +162,7 @@ void await(Comm& comm) {
   if (!comm.connected.valid()) return;
   std::call_once(comm.is_awaited, [&] {
     const std::string& reason = comm.connected.get();
-    if (reason.empty()) return;
-    fail(comm, "MPI_Init: " + reason);
-    const std::lock_guard guard(lock);
-    init_error = comm.failed;
+    if (!reason.empty()) fail(comm, "MPI_Init: " + reason);
   });
 }
 
@@ -286,11 +281,6 @@ void fsccl_mpi_meet(fsccl_mpi_who_fn ask, fsccl_mpi_share_fn carry) {
 void fsccl_mpi_at_end(fsccl_mpi_finish_fn last) {
   const std::lock_guard guard(fsccl_mpi::lock);
   fsccl_mpi::finish = last;
-}
-
-const char* fsccl_mpi_init_error(void) {
-  const std::lock_guard guard(fsccl_mpi::lock);
-  return fsccl_mpi::init_error.c_str();  // written once, before anybody can ask with success
 }
 
 fsccl_status_t fsccl_mpi_counters(fsccl_counters_t* counters) {

@@ -29,8 +29,7 @@ struct Comm {
   std::once_flag is_awaited;  // await() tells a failure once
 };
 
-// Begins to join the world. Returns 0 or the number of an error, which fsccl_mpi_init_error() then
-// returns as a text.
+// Begins to join the world. Returns 0 or the number of an error.
 int begin();
 // Waits until `comm` is connected, or cannot be; then `failed` says why. Any thread.
 void await(Comm& comm);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -34,7 +35,11 @@ std::string text_of(int code) {
       texts[static_cast<size_t>(code - kFirst)].empty()) {
     return "FSCCL: " + std::to_string(code) + " is no error that it has returned";
   }
-  return texts[static_cast<size_t>(code - kFirst)].substr(0, kLongest);
+  const std::string& text = texts[static_cast<size_t>(code - kFirst)];
+  size_t end = std::min(kLongest, text.size());
+  // Python refuses a text that ends within a character of UTF-8.
+  while (end < text.size() && end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
 }
 
 }  // namespace fsccl_mpi

@@ -40,10 +40,6 @@ typedef void (*fsccl_mpi_finish_fn)(void);
  * MPI_Finalize while its last programs may still run. Any thread, before MPI_Finalize. */
 FSCCL_API void fsccl_mpi_at_end(fsccl_mpi_finish_fn finish);
 
-/* Why MPI_Init has failed, "" when it has not (yet); a failure to connect is known once an
- * operation has waited for it. XLA does not look at what MPI_Init returns. Any thread. */
-FSCCL_API const char* fsccl_mpi_init_error(void);
-
 /* Fills in the counters of all operations of this process so far, including those on freed
  * communicators. Any thread may call it. */
 FSCCL_API fsccl_status_t fsccl_mpi_counters(fsccl_counters_t* counters);

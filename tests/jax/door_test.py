@@ -137,6 +137,16 @@ def test_a_program_runs_unchanged(tmp_path):
         assert process.returncode == 0 and 'total 6.0' in output and 'mapped True' in output
 
 
+def test_a_program_keeps_its_path_where_python_adds_no_folder(tmp_path):
+    modules = tmp_path / 'modules'
+    modules.mkdir()
+    (modules / 'of_the_program.py').write_text('')
+    (tmp_path / 'program.py').write_text('import of_the_program')
+    command = [sys.executable, '-P', '-m', 'fsccl_jax', str(tmp_path / 'program.py')]
+    path = {'PYTHONPATH': f'{modules}:{os.environ["PYTHONPATH"]}'}
+    subprocess.run(command, env=os.environ | path, cwd='/', timeout=60, check=True)
+
+
 def test_every_symbol_is_there_and_a_missing_function_says_its_name():
     library = ctypes.CDLL(str(libraries.path('libfsccl_mpi.so')))
     import jaxlib  # pylint: disable=import-outside-toplevel
@@ -152,6 +162,10 @@ def test_every_symbol_is_there_and_a_missing_function_says_its_name():
         'FSCCL: MPI_File_open is a function of MPI that libfsccl_mpi does not have'
     )
     assert length.value == len(text.value)
+    # A text that is too long ends with a whole character.
+    code = library.fsccl_mpi_missing(('x' + 'ü' * 700).encode())
+    assert library.MPIABI_Error_string(code, text, ctypes.byref(length)) == 0
+    assert text.value.decode() == 'FSCCL: x' + 'ü' * 507
 
 
 MESSAGES = """

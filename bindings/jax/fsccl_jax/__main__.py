@@ -20,13 +20,14 @@ def main():
     if not arguments or arguments == ['-m']:
         sys.exit(__doc__)
     use()
-    if arguments[0] == '-m':
+    is_module = arguments[0] == '-m'
+    if not sys.flags.safe_path:  # otherwise Python adds no folder, and the first is another
+        sys.path[0] = '' if is_module else str(Path(arguments[0]).resolve().parent)
+    if is_module:
         sys.argv = arguments[1:]
-        sys.path[0] = ''
         runpy.run_module(arguments[1], run_name='__main__', alter_sys=True)
     else:
         sys.argv = arguments
-        sys.path[0] = str(Path(arguments[0]).resolve().parent)
         runpy.run_path(arguments[0], run_name='__main__')
 
 

@@ -4,7 +4,6 @@ MPITRAMPOLINE_LIB names when jaxlib is loaded, and never again. Therefore use() 
 before jax is imported. The ranks meet through JAX's coordination service, which knows the rank, the
 number of ranks and the unique id. No variable of a launcher is needed."""
 
-import _thread
 import ctypes
 import importlib.util
 import mmap
@@ -12,7 +11,7 @@ import os
 import re
 import struct
 import sys
-from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_char, c_int, c_size_t, c_void_p
 from pathlib import Path
 
 from . import libraries
@@ -51,7 +50,6 @@ def use() -> None:
     _check_variables(library)
     _check_jaxlib()
     loaded = libraries.load(LIBRARY)
-    loaded.fsccl_mpi_init_error.restype = c_char_p
     calls = _WHO(_who), _SHARE(_share), _FINISH(_finish)
     loaded.fsccl_mpi_meet(*calls[:2])
     loaded.fsccl_mpi_at_end(calls[2])
@@ -176,7 +174,7 @@ def _who(rank, ranks, why, capacity):
     except Exception as error:  # pylint: disable=broad-exception-caught
         if _state().process_id == 0:
             _share(None, 0)
-        text = str(error).encode()[:capacity]
+        text = str(error).encode()[:capacity].decode(errors='ignore').encode()
         ctypes.memmove(why, text, len(text))
         return 1
 
@@ -202,12 +200,10 @@ def _share(data, count):
             ctypes.memmove(data, given, count)
         return 0
     except BaseException as error:  # pylint: disable=broad-exception-caught
-        # No exception leaves a function that C calls, so Ctrl-C is raised again behind MPI_Init.
-        if isinstance(error, KeyboardInterrupt):
-            _thread.interrupt_main()
+        # C would take an exception that leaves this function for success, also that of Ctrl-C.
         print(
             "fsccl_jax: the ranks could not meet through JAX's coordination service: "
-            f'{error or type(error).__name__}',
+            f'{str(error) or type(error).__name__}',
             file=sys.stderr,
             flush=True,
         )
@@ -222,8 +218,9 @@ def _finish():
     exists."""
     import jax  # pylint: disable=import-outside-toplevel
 
-    for wait in (*jax.live_arrays(), jax.jit(lambda: jax.numpy.zeros(()))):
-        try:
-            jax.block_until_ready(wait() if callable(wait) else wait)
-        except Exception:  # pylint: disable=broad-exception-caught
-            pass  # a step that failed is over, too, and its results tell why
+    with jax.default_device(jax.local_devices(backend='cpu')[0]):
+        for wait in (*jax.live_arrays('cpu'), jax.jit(lambda: jax.numpy.zeros(()))):
+            try:
+                jax.block_until_ready(wait() if callable(wait) else wait)
+            except Exception:  # pylint: disable=broad-exception-caught
+                pass  # a step that failed is over, too, and its results tell why
