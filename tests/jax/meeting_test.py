@@ -50,12 +50,14 @@ def test_a_rank_waits_for_the_id_until_the_deadline():
 def test_ctrl_c_ends_a_join_that_waits_for_another_rank(who):
     """Rank 0 waits in the library for the others, and rank 1 in JAX for the id."""
     text = f"""
-    import fsccl_jax, signal
+    import fsccl_jax, gc, signal
+    join = fsccl_jax.join  # imports the rest of the package
+    gc.disable()  # JAX has a callback in it, in which Python ignores Ctrl-C
     if rank != {who}: signal.pause()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     print("joining", flush=True)
     try:
-        fsccl_jax.join(mesh)
+        join(mesh)
     except KeyboardInterrupt:
         print("heard", flush=True)
     """
