@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "base/json_file.h"
 #include "base/program.h"
@@ -250,21 +249,14 @@ std::optional<std::string> ForecastCommand::machine_file() const {
 std::optional<Json> ForecastCommand::machine(const std::string& file,
                                              const std::string& compute) const {
   std::optional<Json> machine;
-  if (machine_ == "here") {
+  if (machine_ == "here")
     machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
-    // All ranks are on this machine, even if they are more than its cores.
-    if (const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-        machine && ranks_ > cores) {
-      (*machine)["ranks_per_host"] = ranks_;
-      uint64_t& memory = (*machine)["memory_bytes"].get_ref<uint64_t&>();
-      memory = memory / static_cast<uint64_t>(ranks_) * static_cast<uint64_t>(cores);
-    }
-  } else {
+  else
     machine = read_json(file);
-  }
   if (!machine) return machine;
   if (!topology_.empty()) {
-    for (const char* key : {"ranks_per_host", "within", "between"}) machine->erase(key);
+    for (const char* key : {"ranks_per_host", "cores_per_host", "within", "between"})
+      machine->erase(key);
     (*machine)["topology"] = topology_;
   }
   if (tflops_ > 0) {

@@ -1,7 +1,6 @@
 #include "this_machine.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/limits.h"
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
@@ -332,24 +332,28 @@ std::optional<Json> measured_costs(Types types, int ranks, int cores) {
 }  // namespace
 
 std::optional<Json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduce, int ranks) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const fsccl::Limits limits = fsccl::read_limits();
+  const int cores = static_cast<int>(limits.cores.value);
+  const uint64_t memory = limits.memory_bytes.value;
   std::optional<Json> costs = measured_costs({wire, reduce}, ranks, cores);
   if (!costs) return std::nullopt;
-  const auto memory =
-      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const double tflops = measured_tflops(), per_kib = measured_copy_ns_per_kib(cores);
   // Communicators measure at sizes that caches hold, but shards and gradients of a model lie in
   // memory.
   (*costs)["copy_ns_per_kib"] = std::max((*costs)["copy_ns_per_kib"].get<double>(), per_kib);
-  return Json{{"name", "this machine"},
-              {"source",
-               "measured by fsccl-info forecast with a multiplication of its own; a "
-               "library of matrices does more: --tflops"},
-              {"device", "cpu"},
-              {"topology", "here"},
-              {"efficiency", 1.0},
-              {"memory_bytes", memory / static_cast<uint64_t>(cores)},
-              {"memory_gb_per_s", 2 * 1024 / per_kib},  // read and written
-              {"tflops", {{"fp32", tflops}, {"bf16", tflops}, {"fp16", tflops}}},
-              {"measured", *costs}};
+  Json machine{{"name", "this machine"},
+               {"source",
+                "measured by fsccl-info forecast with a multiplication of its own; a "
+                "library of matrices does more: --tflops"},
+               {"device", "cpu"},
+               {"topology", "here"},
+               {"efficiency", 1.0},
+               {"cores_per_host", cores},
+               {"host_memory_bytes", memory == fsccl::kUnlimited ? 0 : memory},
+               {"memory_gb_per_s", 2 * 1024 / per_kib},  // read and written
+               {"tflops", {{"fp32", tflops}, {"bf16", tflops}, {"fp16", tflops}}},
+               {"measured", *costs}};
+  // All ranks are on this machine, even if they are more than its cores.
+  if (ranks > cores) machine["ranks_per_host"] = ranks;
+  return machine;
 }

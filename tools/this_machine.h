@@ -13,5 +13,7 @@
 // the time that a byte of a unit takes. If there are more `ranks` than cores, the time that a rank
 // waits for its turn is measured, too. Returns nothing, after a line on the standard error, if a
 // measurement fails.
+//
+// Cores and memory are those that this process may use, which a container may limit.
 std::optional<nlohmann::json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduce,
                                                    int ranks);

@@ -77,9 +77,11 @@ Result<const Forecaster::Layouts*> Forecaster::places_of(const StepConfig& setup
 Result<const std::vector<UnitPrice>*> Forecaster::prices_of(const StepConfig& setup,
                                                             const Layouts& places) {
   const auto [at, made] = prices_.try_emplace(prices_key(setup, machine_));
-  if (made)
+  if (made) {
+    const Machine machine = machine_.with_ranks(setup.ranks);
     for (const UnitLayout& kind : places.kinds)
-      at->second.push_back(price_unit(kind, setup, machine_));
+      at->second.push_back(price_unit(kind, setup, machine));
+  }
   return &at->second;
 }
 
@@ -94,15 +96,16 @@ Result<const Slots*> Forecaster::slots_of(const StepConfig& setup, const Layouts
 
 std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
                                             const std::vector<UnitPrice>& prices) const {
+  const Machine machine = machine_.with_ranks(setup.ranks);
   const double tokens = static_cast<double>(setup.batch) * setup.sequence,
-               rate = machine_.flops * machine_.efficiency / setup.compute_factor;
+               rate = machine.flops * machine.efficiency / setup.compute_factor;
   const std::vector<double> backward = model_.backward_flops_by_unit(setup.sequence);
   std::vector<UnitTimes> times;
   for (size_t u = 0; u < model_.units.size(); u++) {
     const ModelUnit& unit = model_.units[u];
     UnitTimes made;
     made.price = prices[kind_[u]];
-    made.kept_ns = machine_.within_costs.exchange;
+    made.kept_ns = machine.within_costs.exchange;
     made.forward_ns = tokens *
                       (unit.forward_flops + unit.forward_flops_per_context * setup.sequence) /
                       rate * 1e9;
@@ -120,10 +123,10 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
 Timeline Forecaster::timeline(const Forecast& forecast, const std::vector<UnitTimes>& units) const {
   const double shard = static_cast<double>(forecast.memory.sharded_gradients) /
                        static_cast<double>(dtype_size(forecast.setup.sharded_grad));
-  const double optimizer =
-      machine_.memory_gb_per_s > 0
-          ? shard * forecast.setup.optimizer_touches() / machine_.memory_gb_per_s
-          : 0;  // in ns, because it divides bytes by GB/s
+  const double optimizer = machine_.memory_gb_per_s > 0
+                               ? machine_.with_ranks(forecast.setup.ranks).ranks_per_core * shard *
+                                     forecast.setup.optimizer_touches() / machine_.memory_gb_per_s
+                               : 0;  // in ns, because it divides bytes by GB/s
   return simulate(forecast.events, units, forecast.kept, forecast.setup.accumulate, machine_.gpu,
                   optimizer);
 }
@@ -181,7 +184,7 @@ double Forecaster::mfu(const Forecast& forecast) const {
   const double sequence = forecast.setup.sequence;
   const double flops =
       (model_.forward_flops(sequence) + model_.backward_flops(sequence)) * forecast.setup.tokens();
-  return flops / (forecast.line.step_ns * 1e-9) / machine_.flops;
+  return flops / (forecast.line.step_ns * 1e-9) / machine_.with_ranks(forecast.setup.ranks).flops;
 }
 
 Status Forecaster::calibrate(const StepConfig& measured, double step_s, double spread,

@@ -48,7 +48,7 @@ class Forecaster {
   std::string misfit(const StepConfig& setup) const;
   // Bytes that a rank may take; 0: no limit is known.
   uint64_t memory_limit(const StepConfig& setup) const {
-    return setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;
+    return setup.memory_limit ? setup.memory_limit : machine_.with_ranks(setup.ranks).memory_bytes;
   }
   Result<Forecast> run(const StepConfig& setup);
   double mfu(const Forecast& forecast) const;

@@ -46,33 +46,19 @@ class MachineReader : JsonReader {
       return unknown(machine_.name, "how many cores a host has",
                      "give \"cores_per_host\" of 1 or more, or leave it out");
     machine_.ranks_per_host = static_cast<int>(per_host_);
-    // If a host has more ranks than cores, the ranks share the cores.
-    const double on_host = std::min<double>(per_host_, ranks_);
-    if (cores_ > 0 && on_host > cores_) machine_.ranks_per_core = on_host / cores_;
-    machine_.flops /= machine_.ranks_per_core;
+    machine_.cores_per_host = cores_;
     if (machine_.ranks_per_host < 1)
       return unknown(machine_.name, "how many ranks a host has",
                      "give \"ranks_per_host\" or \"topology\"");
-    if (machine_.flops <= 0)
+    if (machine_.tflops <= 0)
       return unknown(machine_.name, ("what a rank computes in " + type_).c_str(),
                      "give \"tflops\" for this type, such as {\"bf16\": 989}");
-    machine_.within_costs = typical_costs(machine_.within);
+    machine_.link_costs = typical_costs(machine_.within);
     if (json.contains("measured") && !measured(json["measured"])) return problem();
-    machine_.within_costs.can_read = false;
-    machine_.within_costs.apply_to(false, machine_.ranks_per_core);
-    if (machine_.ranks_per_core > 1)
-      machine_.within_costs.exchange = std::max(machine_.within_costs.exchange, turn_ns_);
-    machine_.gather.costs = machine_.reduce.costs = machine_.within_costs;
-    // The link carries no copy within the memory of a GPU. Cores copy what is theirs and what is
-    // their peers' at the same rate.
-    if (machine_.gpu) {
-      const double rate = machine_.memory_gb_per_s;  // 0: such a copy takes no time
-      machine_.gather.costs.own_per_byte = machine_.reduce.costs.own_per_byte =
-          rate > 0 ? 1 / rate : 0;
-    }
+    machine_.link_costs.can_read = false;
     const char* const network = preferred_network();
     machine_.network = network ? network : "tcp";
-    return std::move(machine_);
+    return machine_.with_ranks(ranks_);
   }
 
  private:
@@ -80,17 +66,18 @@ class MachineReader : JsonReader {
 
   bool fields(const Json& json) {
     std::string device = "cpu", carrier = "plans";
-    double memory = 0, context = 0, tflops = 0;
+    double memory = 0, of_host = 0, context = 0;
     if (!object(json, kPlace,
                 {"name", "source", "device", "ranks_per_host", "cores_per_host", "memory_bytes",
-                 "memory_gb_per_s", "tflops", "efficiency", "context_bytes", "carrier", "within",
-                 "between", "topology", "measured", "note"}) ||
+                 "host_memory_bytes", "memory_gb_per_s", "tflops", "efficiency", "context_bytes",
+                 "carrier", "within", "between", "topology", "measured", "note"}) ||
         !text(json, "name", kPlace, true, &machine_.name) ||
         !text(json, "source", kPlace, false, &machine_.source) ||
         !text(json, "device", kPlace, false, &device) ||
         !text(json, "carrier", kPlace, false, &carrier) ||
         !text(json, "topology", kPlace, false, &topology_) ||
         !number(json, "memory_bytes", kPlace, kMostBytes, &memory) ||
+        !number(json, "host_memory_bytes", kPlace, kMostBytes, &of_host) ||
         !number(json, "context_bytes", kPlace, kMostBytes, &context) ||
         !number_from(json, "memory_gb_per_s", kPlace, kLeastRate, kMostRate,
                      &machine_.memory_gb_per_s) ||
@@ -105,13 +92,14 @@ class MachineReader : JsonReader {
     if (machine_.carrier == Carrier::nccl && !machine_.gpu)
       return wrong("NCCL carries bytes of GPUs: give a machine with GPUs (\"device\": \"gpu\")");
     machine_.memory_bytes = static_cast<uint64_t>(memory);
+    machine_.host_memory_bytes = static_cast<uint64_t>(memory > 0 ? 0 : of_host);
     machine_.context_bytes = static_cast<uint64_t>(context);
     if (json.contains("tflops")) {
       if (!json["tflops"].is_object())
         return wrong("tflops must be an object, such as {{\"bf16\": 989}}");
-      if (!number_from(json["tflops"], type_.c_str(), "tflops", kLeastRate, kMostRate, &tflops))
+      if (!number_from(json["tflops"], type_.c_str(), "tflops", kLeastRate, kMostRate,
+                       &machine_.tflops))
         return false;
-      machine_.flops = tflops * 1e12;
     }
     return true;
   }
@@ -142,14 +130,14 @@ class MachineReader : JsonReader {
   }
 
   bool measured(const Json& json) {
-    Costs& costs = machine_.within_costs;
+    Costs& costs = machine_.link_costs;
     double per_kib = 0, network_per_kib = 0;
     if (!json.is_object() || !json.contains("slots_ns") || !json["slots_ns"].is_array() ||
         json["slots_ns"].size() != costs.slot_cached.ns.size() ||
         !number(json, "exchange_ns", "measured", kMostNs, &costs.exchange) ||
         !number(json, "copy_ns_per_kib", "measured", kMostNs, &per_kib) ||
         !number(json, "network_ns_per_kib", "measured", kMostNs, &network_per_kib) ||
-        !number(json, "turn_ns", "measured", kMostNs, &turn_ns_) ||
+        !number(json, "turn_ns", "measured", kMostNs, &machine_.turn_ns) ||
         !passes(json, "gather", &machine_.gather) || !passes(json, "reduce", &machine_.reduce))
       return wrong(
           "measured must have exchange_ns, slots_ns and copy_ns_per_kib, as `fsccl-info explain "
@@ -288,8 +276,7 @@ class MachineReader : JsonReader {
   Machine machine_;
   std::string topology_;
   double per_host_ = 0;
-  double cores_ = 0;    // cores of a host; 0: one or more for each rank
-  double turn_ns_ = 0;  // time for which a rank waits for a core that it shares; 0: not measured
+  double cores_ = 0;  // cores of a host; 0: one or more for each rank
 };
 
 }  // namespace
@@ -303,6 +290,25 @@ Costs PassCosts::of(uint64_t read, uint64_t written) const {
     found.own_per_byte.reset();  // the measured time is that of all bytes
   }
   return found;
+}
+
+Machine Machine::with_ranks(int ranks) const {
+  Machine made = *this;
+  const int on_host = std::min(ranks_per_host, ranks);
+  if (host_memory_bytes > 0) made.memory_bytes = host_memory_bytes / static_cast<uint64_t>(on_host);
+  made.ranks_per_core = cores_per_host > 0 ? std::max(1.0, on_host / cores_per_host) : 1;
+  made.flops = tflops * 1e12 / made.ranks_per_core;
+  made.within_costs = link_costs;
+  made.within_costs.apply_to(false, made.ranks_per_core);
+  if (made.ranks_per_core > 1)
+    made.within_costs.exchange = std::max(made.within_costs.exchange, turn_ns);
+  made.gather.costs = made.reduce.costs = made.within_costs;
+  // The link carries no copy within the memory of a GPU. Cores copy what is theirs and what is
+  // their peers' at the same rate.
+  if (gpu)  // without the rate of its memory, such a copy takes no time
+    made.gather.costs.own_per_byte = made.reduce.costs.own_per_byte =
+        memory_gb_per_s > 0 ? 1 / memory_gb_per_s : 0;
+  return made;
 }
 
 Result<Machine> read_machine(const JsonValue& json, const std::string& type, int ranks) {

@@ -9,7 +9,8 @@
 //
 // "cores_per_host" is given if ranks may share cores: if a host has more ranks than cores, they
 // take turns, and "tflops" is the speed of a rank that has a core of its own. "memory_bytes",
-// "tflops" and "context_bytes" are those of one rank. "within" is the speed of one rank in one
+// "tflops" and "context_bytes" are those of one rank; without "memory_bytes", the ranks of a host
+// share "host_memory_bytes". "within" is the speed of one rank in one
 // direction, "between" that of a whole host in one direction. A topology file ("topology") gives
 // "ranks_per_host" and both links, unless the JSON gives them, too. "measured" is what
 // fsccl_explain reports under this name for ranks of one host; it replaces the typical costs of the
@@ -53,31 +54,42 @@ struct Machine {
   std::string topology;  // the file that gave ranks and links, "here", or empty
   bool gpu = false;
   int ranks_per_host = 1;
+  double cores_per_host = 0;       // 0: each rank has a core or a GPU of its own
+  uint64_t host_memory_bytes = 0;  // memory that the ranks of a host share; 0: not given
+  double tflops = 0;               // the rate of a rank that has a core of its own
+  Costs link_costs;                // costs of the plans where each rank has a core of its own
+  double turn_ns = 0;  // time for which a rank waits for a core that it shares; 0: not measured
+
+  // The following ones depend on how many ranks share a host; with_ranks() sets them.
   uint64_t memory_bytes = 0;  // memory of a rank; 0: no limit is known
+  // operations a second of a rank, in the type of the computation
+  double flops = 0;
+  double ranks_per_core = 1;
+  Costs within_costs;        // costs of the plans
+  PassCosts gather, reduce;  // the costs of a unit's gathers and reductions within a host
+
   uint64_t context_bytes =
       0;  // bytes of a rank that the driver and the framework take before the first tensor
   double memory_gb_per_s = 0;  // bandwidth of a rank's memory
-  // operations a second of a rank, in the type of the computation; 0: unknown
-  double flops = 0;
-  double efficiency = 0.45;  // share of the flops that a pass reaches
+  double efficiency = 0.45;    // share of the flops that a pass reaches
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
   NetworkFrom network_from = NetworkFrom::given;
   bool latency_given = false;  // false: the network has the latency of a typical one
-  Costs within_costs;          // costs of the plans
-  PassCosts gather, reduce;    // the costs of a unit's gathers and reductions within a host
   // Measured processor time of a byte between hosts, for sending and receiving it together; 0: not
   // known.
   double network_per_byte = 0;
   std::string network;  // "tcp" or "ucx", whose size of slots the plans between hosts use
-  double ranks_per_core = 1;
 
+  // Returns the machine as a job of so many ranks sees it: they fill its hosts, and a host that has
+  // more of them than cores makes them take turns.
+  Machine with_ranks(int ranks) const;
   // The costs of communication within a host were measured on the machine.
-  bool measured() const { return within_costs.origin == CostsOrigin::calibration; }
+  bool measured() const { return link_costs.origin == CostsOrigin::calibration; }
 };
 
-// `type` is the type of the computation, such as "bf16". `ranks` is the number of all ranks: fewer
-// than a host has places for share fewer cores.
+// `type` is the type of the computation, such as "bf16". `ranks` is the number of all ranks of the
+// job that is forecast: see with_ranks().
 Result<Machine> read_machine(const JsonValue& json, const std::string& type, int ranks);
 
 }  // namespace fsccl::forecast

@@ -363,6 +363,24 @@ TEST(Step, AdviceSaysWhereMoreRanksAndTokensCannotHelp) {
   EXPECT_THAT(advice_on("flat", context), Not(HasSubstr("more ranks, or")));
 }
 
+// The ranks of a host share its memory, unless it is known what each of them has.
+TEST(Step, RanksOfAHostShareItsMemory) {
+  nlohmann::json json = nlohmann::json::parse(kHosts);
+  json["host_memory_bytes"] = 1 << 20;
+  const Forecaster shared(model_of(kSmall), machine_of(json.dump().c_str()));
+  const auto limit_of = [](const Forecaster& forecaster, int ranks) {
+    StepConfig setup;
+    setup.ranks = ranks;
+    return forecaster.memory_limit(setup);
+  };
+  EXPECT_EQ(limit_of(shared, 1), 1 << 20);
+  EXPECT_EQ(limit_of(shared, 4), 1 << 18);
+  EXPECT_EQ(limit_of(shared, 64), 1 << 17);
+  json["memory_bytes"] = 1 << 10;
+  const Forecaster given(model_of(kSmall), machine_of(json.dump().c_str()));
+  EXPECT_EQ(limit_of(given, 1), 1 << 10);
+}
+
 // Ranks that take turns on their host's cores compute and copy that much slower.
 TEST(Step, RanksThatShareCoresTakeTurns) {
   nlohmann::json json = nlohmann::json::parse(kHosts);
@@ -374,9 +392,21 @@ TEST(Step, RanksThatShareCoresTakeTurns) {
   const Timeline one = alone.run(setup).take().line, two = shared.run(setup).take().line;
   EXPECT_NEAR(two.compute_ns, 2 * one.compute_ns, 1);
   EXPECT_GT(two.communication_ns, 1.1 * one.communication_ns);
+  // An update is the work of a core, too.
+  EXPECT_NEAR(two.optimizer_ns, 2 * one.optimizer_ns, 1);
   // The half of the ranks have a core each.
   const Machine half = machine_of(json.dump().c_str(), "bf16", alone.machine().ranks_per_host / 2);
   EXPECT_EQ(half.flops, alone.machine().flops);
+  // The ranks of each forecast decide how many of them share a core.
+  Forecaster few(model_of(kSmall), half), many(model_of(kSmall), half.with_ranks(setup.ranks));
+  for (const int ranks : {half.ranks_per_host / 2, setup.ranks}) {
+    StepConfig other = setup;
+    other.ranks = ranks;
+    const Forecast first = few.run(other).take(), second = many.run(other).take();
+    EXPECT_EQ(first.line.step_ns, shared.run(other).take().line.step_ns) << ranks;
+    EXPECT_EQ(first.line.step_ns, second.line.step_ns) << ranks;
+    EXPECT_EQ(few.mfu(first), many.mfu(second)) << ranks;
+  }
   json["cores_per_host"] = 0;
   const Result<Machine> none = read_machine(value_of(json.dump()), "bf16", 8);
   ASSERT_FALSE(none.ok());
