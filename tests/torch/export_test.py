@@ -131,6 +131,40 @@ def test_own_units_names_and_file(tmp_path):
     assert [unit['name'] for unit in model['units']] == ['root', *units]
 
 
+class Chain(nn.Module):
+    """Runs its modules one after the other. All are elements of one list, so none is the root's."""
+
+    def __init__(self, *modules):
+        super().__init__()
+        self.layers = nn.ModuleList(modules)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_all_operations_belong_to_a_unit():
+    """A module without parameters of its own, because it has none or they are those of an earlier
+    one, is no unit, but what it computes counts."""
+    with torch.device('meta'):
+        embed, layer = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH)
+        head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        tied = Chain(embed, layer, layer, nn.GELU(), head)
+        head.weight = embed.weight
+    model = fsccl_torch.export_model(tied, sequence=32)
+    assert [unit['name'] for unit in model['units']] == ['layers.0', 'layers.1']
+    first, second = model['units']
+    assert first['forward_flops'] == pytest.approx(2 * WIDTH * VOCABULARY)
+    assert second['forward_flops'] == pytest.approx(2 * 2 * WIDTH * WIDTH)
+    assert first['activation_bytes'] >= 4 * (WIDTH + VOCABULARY) > 5 * first['checkpoint_bytes']
+    network = on_meta()
+    network.head.weight = network.embed.weight
+    model = fsccl_torch.export_model(network, units=['embed', 'head'], sequence=32)
+    assert [unit['name'] for unit in model['units']] == ['root', 'embed']
+    assert model['units'][0]['forward_flops'] > 2 * WIDTH * VOCABULARY
+
+
 def test_frozen_parameters_are_marked():
     module = on_meta()
     frozen = [name for name, _ in module.named_parameters()][1]
@@ -172,5 +206,9 @@ def test_what_is_wrong_is_said():
         fsccl_torch.export_model(on_meta(), units='layers.0')
     with pytest.raises(OSError):
         fsccl_torch.export_model(on_meta(), path='/nowhere/model.json')
+    with pytest.raises(ValueError, match='has no parameters'):
+        fsccl_torch.export_model(nn.GELU())
+    with pytest.raises(ValueError, match='1 or more sequences'):
+        fsccl_torch.export_model(on_meta(), batch=0)
     with pytest.raises(ValueError, match='2 or more tokens'):
         fsccl_torch.export_model(on_meta(), sequence=1)

@@ -68,12 +68,13 @@ class _FusedAttention(TorchFunctionMode):
 
 def _default_units(module):
     """Returns the elements of module lists that are not inside another unit, as FSDP is applied to
-    layers."""
+    layers. A module that comes several times has one name, and is one unit."""
+    known = dict(module.named_modules())
     names = []
-    for name, child in module.named_modules():
+    for name, child in known.items():
         inside = any(name.startswith(unit + '.') for unit in names)
         if isinstance(child, nn.ModuleList) and not inside:
-            names += [f'{name}.{index}' for index in range(len(child))]
+            names += [each for i in range(len(child)) if (each := f'{name}.{i}') in known]
     return names
 
 
@@ -185,11 +186,14 @@ def export_model(
     "activation_bytes" (what autograd saves; for the root also what the module returns) and
     "checkpoint_bytes" (what enters the unit, which is all that stays of it with checkpointing).
     Parameters that need no gradient are marked as frozen.
-    Shared parameters belong to the first unit that has them. scaled_dot_product_attention() counts
+    Shared parameters belong to the first unit that has them. A unit without parameters of its own is
+    part of the root, or of the first unit where no parameter is the root's. scaled_dot_product_attention() counts
     as the fused kernel that a GPU takes, which saves no scores of pairs of tokens. Raises ValueError
-    if the module is not on the meta device, if a name is not one of a submodule, or if a unit is
+    if the module has no parameters or is not on the meta device, if a name is not one of a submodule, or if a unit is
     inside another one, and OSError if the file cannot be written.
     """
+    if not any(True for _ in module.parameters()):
+        raise ValueError('export_model: the module has no parameters, so FSDP has nothing to shard')
     for key, value in module.named_parameters():
         if not value.is_meta:
             raise ValueError(
@@ -198,6 +202,8 @@ def export_model(
             )
     if sequence < 2:
         raise ValueError(f'export_model: sequence is {sequence}: give 2 or more tokens')
+    if batch < 1:
+        raise ValueError(f'export_model: batch is {batch}: give 1 or more sequences')
     if isinstance(units, str):
         raise ValueError(f'export_model: units is {units!r}: give a list of names')
     names = list(units) if units is not None else _default_units(module)
@@ -227,14 +233,15 @@ def export_model(
         'sequence': sequence,
         'units': _units(module, names),
     }
-    for unit in model['units']:
-        key = '' if unit['name'] == 'root' else unit['name']
-        most, least = long_flops[key] / (batch * sequence), short_flops[key] / (batch * short)
+    for unit, parts in zip(model['units'], _parts(model['units'], names)):
+        most = sum(long_flops[part] for part in parts) / (batch * sequence)
+        least = sum(short_flops[part] for part in parts) / (batch * short)
+        saved = sum(activations.saved[part] for part in parts)
         unit['forward_flops_per_context'] = max(0.0, (most - least) / (sequence - short))
         unit['forward_flops'] = most - unit['forward_flops_per_context'] * sequence
-        unit['activation_bytes'] = activations.saved[key] / (batch * sequence)
+        unit['activation_bytes'] = saved / (batch * sequence)
         unit['checkpoint_bytes'] = min(
-            unit['activation_bytes'], activations.inputs[key] / (batch * sequence)
+            unit['activation_bytes'], activations.inputs[parts[0]] / (batch * sequence)
         )
     if path is not None:
         with open(path, 'w', encoding='utf-8') as file:
@@ -253,3 +260,10 @@ def _units(module, names):
         frozen = [] if value.requires_grad else ['frozen']
         params[owner].append([short, list(value.shape), *frozen])
     return [{'name': name, 'params': found} for name, found in params.items() if found]
+
+
+def _parts(units, names):
+    """Returns for each unit the keys of its figures, its own one first. The first unit also has those
+    of the root and of the names that have no parameters."""
+    own = ['' if unit['name'] == 'root' else unit['name'] for unit in units]
+    return [[own[0], *({'', *names} - set(own))], *([key] for key in own[1:])]
