@@ -248,31 +248,46 @@ Carried reduce_by_plans(const UnitLayout& places, const StepConfig& setup, const
   return carried;
 }
 
-Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Machine& machine,
-                          const Group& group) {
-  Carried carried;
-  if (group.ranks < 2 || elements == 0) return carried;
-  if (group.hosts > 1) {  // a reduce-scatter and an all-gather of the shard among the hosts
-    const uint64_t part =
-        (elements + static_cast<uint64_t>(group.ranks) - 1) / static_cast<uint64_t>(group.ranks);
-    const Lane lane = lane_of(group, machine);
-    carried += lane_price(OpCode::reduce_scatter, lane, part, setup.sharded_grad);
-    carried += lane_price(OpCode::all_gather, lane, part, setup.sharded_grad);
-    return carried;
-  }
+// Returns the price of an operation on `elements`, in all, among so many ranks of a host.
+Carried host_price(OpCode op, uint64_t elements, int ranks, fsccl_dtype_t dtype,
+                   const Machine& machine) {
+  const bool whole = op == OpCode::all_reduce;
+  const auto parts = static_cast<uint64_t>(whole ? 1 : ranks);
   SelectOptions options;
   options.costs = machine.within_costs;
   Shape shape;
-  shape.ranks = group.ranks;
-  shape.count = elements;
-  shape.dtype = setup.sharded_grad;
-  const Make chosen = [&](const Shape& at) { return select(OpCode::all_reduce, at, options).plan; };
+  shape.ranks = ranks;
+  shape.count = (elements + parts - 1) / parts;
+  shape.dtype = dtype;
+  const Make chosen = [&](const Shape& at) { return select(op, at, options).plan; };
   const Price found = price_shape(chosen, shape, machine.reduce.costs);
+  Carried carried;
   carried.ns = found.ns;
   carried.busy_ns = found.busy;
-  carried.within_bytes = 2 * static_cast<double>(elements * dtype_size(setup.sharded_grad)) *
-                         (group.ranks - 1) / group.ranks;
-  carried.how = "all_reduce";
+  carried.within_bytes =
+      (whole ? 2 : 1) * static_cast<double>(elements * dtype_size(dtype)) * (ranks - 1) / ranks;
+  carried.how = chosen(shape).name;
+  return carried;
+}
+
+Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Machine& machine,
+                          const Group& group) {
+  Carried carried;
+  const fsccl_dtype_t type = setup.sharded_grad;
+  if (group.ranks < 2 || elements == 0) return carried;
+  if (group.hosts < 2) return host_price(OpCode::all_reduce, elements, group.ranks, type, machine);
+  // The copies of a host are summed first, each rank of them exchanges its part with other hosts,
+  // and the parts are gathered within the host again.
+  const auto within = [&](OpCode op) {
+    if (group.per_host > 1) carried += host_price(op, elements, group.per_host, type, machine);
+  };
+  const uint64_t part =
+      (elements + static_cast<uint64_t>(group.ranks) - 1) / static_cast<uint64_t>(group.ranks);
+  const Lane lane = lane_of(group, machine);
+  within(OpCode::reduce_scatter);
+  carried += lane_price(OpCode::reduce_scatter, lane, part, type);
+  carried += lane_price(OpCode::all_gather, lane, part, type);
+  within(OpCode::all_gather);
   return carried;
 }
 

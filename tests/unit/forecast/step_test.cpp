@@ -279,6 +279,27 @@ TEST(Step, CopiesOfAHostExchangeShardsAlone) {
               8.0 * static_cast<double>(full.memory.shards), 1e6);
 }
 
+// If a host has several copies, they are summed within it before and after the exchange between
+// hosts, whose bytes do not grow with the copies.
+TEST(Step, CopiesWithinAHostAreSummedThere) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kHosts));
+  const auto replicas_of = [&](int degree) {
+    StepConfig setup;
+    setup.ranks = 16;
+    setup.shard_over = degree;
+    return forecaster.run(setup).take().units[1].price.replicas;
+  };
+  const Carried one = replicas_of(8), two = replicas_of(4), eight = replicas_of(1);
+  EXPECT_EQ(one.within_bytes, 0);
+  EXPECT_NEAR(two.between_bytes, one.between_bytes, 0.001 * one.between_bytes);
+  EXPECT_NEAR(eight.between_bytes, one.between_bytes, 0.001 * one.between_bytes);
+  const double unit = 4.0 * static_cast<double>(forecaster.model().units[1].elements());
+  EXPECT_NEAR(two.within_bytes, 2 * (unit / 4) / 2, 0.001 * unit);
+  EXPECT_NEAR(eight.within_bytes, 2 * unit * 7 / 8, 0.001 * unit);
+  EXPECT_GT(two.ns, 1.05 * one.ns);
+  EXPECT_GT(eight.ns, 1.2 * two.ns);
+}
+
 // Without the library, FSDP2 sums copies in the type in which it reduces, and gives each rank an
 // equal shard of each parameter, which is padding for most ranks if its first dimension is short.
 TEST(Step, NcclAloneMovesWhatFsdp2Moves) {
