@@ -112,9 +112,6 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
     made.backward_ns = tokens * backward[u] / rate * 1e9;
     made.recompute_ns =
         setup.checkpoint && unit.is_layer() && made.backward_ns > 0 ? made.forward_ns : 0;
-    const double elements = std::max(1.0, static_cast<double>(unit.trained_elements()));
-    for (const ModelParam& param : unit.params)
-      made.param_share.push_back(param.frozen ? 0 : static_cast<double>(param.elements) / elements);
     times.push_back(std::move(made));
   }
   return times;
@@ -137,11 +134,7 @@ Status Forecaster::interval(Forecast* forecast, const Layouts& places) {
     setup.compute_factor *= 1 + side * uncertainty.compute;
     FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(setup, places));
     std::vector<UnitTimes> units = times_of(setup, *prices);
-    for (UnitTimes& unit : units)
-      for (Carried* one : {&unit.price.gather, &unit.price.reduce, &unit.price.replicas}) {
-        one->ns *= 1 + side * uncertainty.communication;
-        one->busy_ns *= 1 + side * uncertainty.communication;
-      }
+    for (UnitTimes& unit : units) unit.price.scale(1 + side * uncertainty.communication);
     (side < 0 ? forecast->low_ns : forecast->high_ns) = timeline(*forecast, units).step_ns;
   }
   return success();
@@ -166,15 +159,13 @@ Result<Forecast> Forecaster::run(const StepConfig& setup) {
   forecast.line = timeline(forecast, forecast.units);
   for (const Event& event : forecast.events) {
     const UnitPrice& price = forecast.units[event.unit].price;
-    const auto moves = [&](const Carried& carried, double share) {
-      forecast.within_bytes += share * carried.within_bytes * setup.accumulate;
-      forecast.between_bytes += share * carried.between_bytes * setup.accumulate;
+    const auto moves = [&](const Carried& carried) {
+      forecast.within_bytes += carried.within_bytes * setup.accumulate;
+      forecast.between_bytes += carried.between_bytes * setup.accumulate;
     };
-    const double share =
-        event.param == Event::kAll ? 1 : forecast.units[event.unit].param_share[event.param];
     if (event.kind == EventKind::gather && !(event.backward && forecast.kept[event.unit]))
-      moves(price.gather, 1);
-    if (event.kind == EventKind::reduce) moves(price.reduce, share), moves(price.replicas, share);
+      moves(price.gather);
+    if (event.kind == EventKind::reduce) moves(price.reduction(event.param));
   }
   FSCCL_TRY(interval(&forecast, *places));
   return forecast;

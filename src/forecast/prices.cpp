@@ -291,21 +291,6 @@ Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Mach
   return carried;
 }
 
-// Returns the elements of parameters that are not frozen on the rank that holds most of them, in a
-// layout that cuts a unit as a whole.
-uint64_t most_trained(const ModelUnit& unit, const Layout& layout, int ranks) {
-  if (ranks > UnitLayout::kMostRagged)
-    return std::min<uint64_t>(unit.trained_elements(), layout.largest_shard());
-  uint64_t most = 0;
-  for (int rank = 0; rank < ranks; rank++) {
-    uint64_t held = 0;
-    for (size_t i = 0; i < unit.params.size(); i++)
-      held += unit.params[i].frozen ? 0 : layout.piece(rank, i).count;
-    most = std::max(most, held);
-  }
-  return most;
-}
-
 }  // namespace
 
 Carried& Carried::operator+=(const Carried& other) {
@@ -317,19 +302,6 @@ Carried& Carried::operator+=(const Carried& other) {
   return *this;
 }
 
-Group shard_group(const StepConfig& setup, const Machine& machine) {
-  const int shared = setup.shared_by(), per_host = std::min(shared, machine.ranks_per_host);
-  return {shared, shared / per_host, per_host};
-}
-// Returns the group of the ranks that have copies of one shard. If a copy fills a host or more,
-// they are on different hosts.
-Group replica_group(const StepConfig& setup, const Machine& machine) {
-  const int copies = setup.ranks / setup.shared_by();
-  const int per_host = std::min(
-      copies, std::max(1, std::min(setup.ranks, machine.ranks_per_host) / setup.shared_by()));
-  return {copies, copies / per_host, per_host};
-}
-
 // A lane is a communicator of its own. Its slots hold at least one line for each of its ranks
 // (transports/mirror/channel.cpp).
 uint64_t lane_slot_bytes(const Group& group, const Machine& machine) {
@@ -339,40 +311,10 @@ uint64_t lane_slot_bytes(const Group& group, const Machine& machine) {
                   uint64_t{4096});
 }
 
-Result<UnitLayout> UnitLayout::make(const ModelUnit& unit, const StepConfig& setup,
-                                    const Group& group, bool sums_in_slots) {
-  const bool equal = setup.layout == FSCCL_LAYOUT_RAGGED && group.ranks > kMostRagged;
-  const fsccl_layout_t kind = equal ? FSCCL_LAYOUT_FLAT : setup.layout;
-  FSCCL_ASSIGN(Layout layout, Layout::make(kind, unit.shapes(), group.ranks));
-  UnitLayout places{std::move(layout), {}, {}, unit.elements(), 0, {}, 0};
-  const auto map = [&](const Layout& of, const std::vector<size_t>& sizes) {
-    return setup.by_parameter ? make_slots_by_parameter(of, sizes) : make_slot_map(of, sizes);
-  };
-  const auto most = [&](const Layout& of) {
-    return setup.layout == FSCCL_LAYOUT_PER_PARAM ? of.shard_total(0) : of.largest_shard();
-  };
-  std::vector<size_t> sizes(places.layout.size(), dtype_size(setup.wire));
-  places.parameters = map(places.layout, sizes);
-  for (size_t i = 0; i < sizes.size(); i++)
-    sizes[i] = unit.params[i].frozen ? 0 : dtype_size(setup.reduce);
-  places.gradients = map(places.layout, sizes);
-  places.shard_elements = most(places.layout);
-  if (!unit.trains()) return places;
-  FSCCL_ASSIGN(Layout trained, Layout::make(kind, unit.trained_shapes(), group.ranks));
-  UnitLayout::Reduced& reduced = places.reduced;
-  reduced.slots = map(trained, std::vector<size_t>(trained.size(), dtype_size(setup.reduce)));
-  reduced.elements = unit.trained_elements();
-  reduced.shard_elements = setup.layout == FSCCL_LAYOUT_PER_PARAM
-                               ? most(trained)
-                               : most_trained(unit, places.layout, group.ranks);
-  reduced.layout = std::move(trained);
-  if (sums_in_slots && group.hosts > 1 && group.per_host > 1 && setup.reduce != FSCCL_FLOAT32)
-    places.gradient_extra = round_up(
-        reduced.elements / static_cast<uint64_t>(group.per_host) * sizeof(float), uint64_t{64});
-  return places;
-}
+namespace {
 
-UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Machine& machine) {
+// Prices operations on all parameters at once.
+UnitPrice price_whole(const UnitLayout& places, const StepConfig& setup, const Machine& machine) {
   const Group group = shard_group(setup, machine), copies = replica_group(setup, machine);
   // With GPUs, the library's plans run within a host, and NCCL carries everything else.
   const bool nccl =
@@ -413,10 +355,39 @@ UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Ma
     found.replicas = nccl
                          ? nccl_price(NcclOp::all_reduce, shard, copies, machine)
                          : replicas_by_plans(places.reduced.shard_elements, setup, machine, copies);
-  for (Carried* one : {&found.gather, &found.reduce, &found.replicas}) {
-    one->ns *= setup.carry_factor;
-    one->busy_ns *= setup.carry_factor;
+  return found;
+}
+
+}  // namespace
+
+void UnitPrice::scale(double factor) {
+  const auto change = [factor](Carried& one) { one.ns *= factor, one.busy_ns *= factor; };
+  change(gather), change(reduce), change(replicas);
+  for (Carried& one : reduce_of) change(one);
+}
+
+Carried UnitPrice::reduction(size_t param) const {
+  if (param < reduce_of.size()) return reduce_of[param];
+  Carried whole = reduce;
+  whole += replicas;
+  return whole;
+}
+
+UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Machine& machine) {
+  UnitPrice found = price_whole(places, setup, machine);
+  Carried gathers, reductions;
+  for (const UnitLayout& param : places.params) {
+    const UnitPrice one = price_whole(param, setup, machine);
+    gathers += one.gather;
+    reductions += one.reduce;
+    found.reduce_of.push_back(one.reduce);
   }
+  if (!places.params.empty()) {
+    reductions.how = found.reduce.how, gathers.how = found.gather.how;
+    found.reduce = reductions;
+    if (machine.gpu) found.gather = gathers;
+  }
+  found.scale(setup.carry_factor);
   return found;
 }
 

@@ -31,14 +31,12 @@ class Simulation {
         compute(event.unit, event.backward,
                 event.backward ? unit.backward_ns + unit.recompute_ns : unit.forward_ns);
         break;
-      case EventKind::reduce:
-        // By parameter, the parts of a unit follow each other. Each part takes a share of the time
-        // that is its share of the elements.
+      case EventKind::reduce: {
+        const Carried reduction = unit.price.reduction(event.param);
         last_reduced_ = event.unit;
-        issue(Span::Of::reduce, event.unit,
-              part(event) * (unit.price.reduce.ns + unit.price.replicas.ns),
-              part(event) * (unit.price.reduce.busy_ns + unit.price.replicas.busy_ns));
+        issue(Span::Of::reduce, event.unit, reduction.ns, reduction.busy_ns);
         break;
+      }
       default:
         break;
     }
@@ -85,9 +83,6 @@ class Simulation {
   }
 
  private:
-  double part(const Event& event) const {
-    return event.param == Event::kAll ? 1 : units_[event.unit].param_share[event.param];
-  }
   double issue(Span::Of of, size_t unit, double ns, double busy_ns) {
     const double begin = std::max(communication_, compute_);
     if (!overlaps_) {

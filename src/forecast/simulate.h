@@ -15,8 +15,6 @@ struct UnitTimes {
   UnitPrice price;
   double kept_ns = 0;  // time of an unshard if the slot still has the parameters
   double forward_ns = 0, backward_ns = 0, recompute_ns = 0;
-  // share of the unit's elements that are not frozen, by parameter
-  std::vector<double> param_share;
 };
 
 struct Span {

@@ -179,6 +179,11 @@ std::string misfit_of(const StepConfig& setup, int per_host) {
     return fmt::format("{} ranks on hosts of {}: a forecast is for full hosts; give {} or {} ranks",
                        setup.ranks, per_host, setup.ranks / per_host * per_host,
                        (setup.ranks / per_host + 1) * per_host);
+  if (setup.by_parameter && shared < setup.ranks)
+    return fmt::format(
+        "by_parameter with shards over {} of {} ranks: units by parameter sum no copies of shards; "
+        "leave by_parameter out, or shard over all ranks",
+        shared, setup.ranks);
   if (fits_hosts(shared, setup.ranks, per_host)) return {};
   int below = std::min(shared, setup.ranks), above = below;  // 1 and all ranks fit
   while (!fits_hosts(below, setup.ranks, per_host)) below--;

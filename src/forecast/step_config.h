@@ -62,8 +62,8 @@ struct StepConfig {
 Status read_step_config(const JsonValue& json, StepConfig* setup);
 // The same for an object that has only keys of a step. `place` names it in errors.
 Status read_only_step_config(const JsonValue& json, const char* place, StepConfig* setup);
-// Says why the ranks, or the ranks that share a copy, do not fit the hosts, and what to give.
-// Returns an empty text if they fit.
+// Says why the ranks, or the ranks that share a copy, do not fit the hosts or the slots, and what
+// to give. Returns an empty text if they fit.
 std::string misfit_of(const StepConfig& setup, int ranks_per_host);
 
 }  // namespace fsccl::forecast

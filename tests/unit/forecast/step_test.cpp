@@ -20,7 +20,6 @@ std::vector<UnitTimes> times(size_t units, double gather, double reduce, double 
   one.price.reduce.ns = reduce;
   one.forward_ns = forward;
   one.backward_ns = 2 * forward;
-  one.param_share.assign(7, 1.0 / 7);
   return std::vector<UnitTimes>(units, one);
 }
 
@@ -277,6 +276,45 @@ TEST(Step, CopiesOfAHostExchangeShardsAlone) {
   EXPECT_NEAR(hybrid.between_bytes, 2 * shard * 7 / 8, 0.01 * shard);
   EXPECT_NEAR(static_cast<double>(hybrid.memory.shards),
               8.0 * static_cast<double>(full.memory.shards), 1e6);
+}
+
+// By parameter, each gradient is reduced by an operation of its own, and a GPU gathers each
+// parameter so. Each operation has its latency.
+TEST(Step, EachParameterHasOperationsOfItsOwn) {
+  constexpr const char* kAlone = R"({"name": "alone", "units": [
+      {"name": "root", "params": [["up_proj.weight", [4096, 1024]]]}]})";
+  for (const char* const machine : {kGpus, kHosts}) {
+    Forecaster forecaster(model_of(kSmall), machine_of(machine)),
+        of_one(model_of(kAlone), machine_of(machine));
+    StepConfig setup;
+    setup.ranks = 64;
+    const UnitPrice whole = forecaster.run(setup).take().units[1].price,
+                    single = of_one.run(setup).take().units[0].price;
+    setup.by_parameter = true;
+    const Forecast forecast = forecaster.run(setup).take();
+    const UnitPrice& each = forecast.units[1].price;
+    ASSERT_EQ(each.reduce_of.size(), 7u);
+    EXPECT_EQ(each.reduce_of[4].ns, single.reduce.ns);  // that of up_proj
+    double sum = 0;
+    for (const Carried& one : each.reduce_of) sum += one.ns;
+    EXPECT_NEAR(each.reduce.ns, sum, 1);
+    EXPECT_GT(each.reduce.ns, whole.reduce.ns);
+    EXPECT_EQ(each.gather.ns > whole.gather.ns, machine == kGpus);
+    EXPECT_NEAR(forecast.line.units[1].communication_ns, 2 * each.gather.ns + sum, 1);
+  }
+}
+
+// The library sums no copies of units by parameter, so no setup has both.
+TEST(Step, UnitsByParameterHaveNoCopies) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 64;
+  setup.by_parameter = true;
+  EXPECT_EQ(forecaster.misfit(setup), "");
+  for (const Choice& choice : search(forecaster, setup).take())
+    EXPECT_TRUE(!choice.setup.by_parameter || choice.setup.shared_by() == 64);
+  setup.shard_over = 8;
+  EXPECT_THAT(forecaster.misfit(setup), HasSubstr("leave by_parameter out, or shard over all"));
 }
 
 // If a host has several copies, they are summed within it before and after the exchange between
