@@ -239,6 +239,7 @@ void write_startup(int ranks, const Startup& start, JsonWriter& out) {
 
 void write_network_unknown(const Machine& machine, JsonWriter& out) {
   std::vector<std::string> assumed;
+  if (machine.network_from == NetworkFrom::nothing) return;  // no figure is of several hosts
   if (machine.network_from == NetworkFrom::typical)
     assumed.push_back(fmt::format("a typical {:.4g} GB/s a host", machine.between.gb_per_s));
   if (machine.network_from == NetworkFrom::cards)

@@ -101,9 +101,13 @@ Status calibrate(const JsonValue& given, const Document& document, Forecaster& f
   if (!given.contains("calibration")) return success();
   StepConfig measured = *setup;
   measured.memory_limit = 0;
-  if (given["calibration"].contains("configuration"))
-    FSCCL_TRY(read_only_step_config(given["calibration"]["configuration"],
-                                    "calibration.configuration", &measured));
+  if (given["calibration"].contains("configuration")) {
+    constexpr const char* kPlace = "calibration.configuration";
+    FSCCL_TRY(read_only_step_config(given["calibration"]["configuration"], kPlace, &measured));
+    if (const std::string why = forecaster.misfit(measured); !why.empty())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, whose other keys are those of this forecast: {}",
+                  kPlace, why);
+  }
   const double step_s = document.calibrated_s > 0 ? document.calibrated_s
                                                   : measured.tokens() / document.calibrated_tokens;
   return forecaster.calibrate(measured, step_s, document.spread, document.source);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 namespace fsccl::forecast {
@@ -39,13 +40,15 @@ std::vector<std::pair<int, int>> batches_of(const StepConfig& setup) {
 Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machine& machine,
                                            const Model& model) {
   const uint64_t all = model.elements() * dtype_size(setup.wire);
+  // Bytes that are kept: none, half of the model or all of it. std::nullopt: slots by parameter.
+  std::vector<std::optional<uint64_t>> keeps{std::nullopt};
+  for (const uint64_t bytes : std::set{uint64_t{0}, all / 2, all}) keeps.emplace_back(bytes);
   std::vector<StepConfig> made{setup};
   for (const auto& [batch, accumulate] : batches_of(setup))
     for (const int degree : degrees_of(setup, machine))
       for (const bool checkpoint : {false, true})
         for (const int prefetch : {0, 1, 2})
-          // The numbers are quarters of the model that are kept; -1 stands for slots by parameter.
-          for (const int kept : {0, 2, 4, -1}) {
+          for (const std::optional<uint64_t>& keep : keeps) {
             StepConfig one = setup;
             one.batch = batch;
             one.accumulate = accumulate;
@@ -53,8 +56,8 @@ Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machin
             one.shard_over = degree == setup.ranks ? 0 : degree;
             one.checkpoint = checkpoint;
             one.prefetch = prefetch;
-            one.by_parameter = kept < 0;
-            one.keep_bytes = kept > 0 ? all / 4 * static_cast<uint64_t>(kept) : 0;
+            one.by_parameter = !keep;
+            one.keep_bytes = keep.value_or(0);
             if (!alike(one, setup)) made.push_back(one);
             if (setup.codec_ratio <= 1) continue;
             one.codec_ratio = 1;

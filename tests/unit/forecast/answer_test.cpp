@@ -79,6 +79,8 @@ TEST(Answer, ATopologyOfOneHostSaysNothingOfANetwork) {
   };
   EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("give a topology of two or more hosts"));
   EXPECT_THAT(said({{"ranks", 1}}), ::testing::Not(HasSubstr("network")));
+  EXPECT_THAT(said({{"ranks", 1}, {"scaling", true}, {"what_if", true}}),
+              ::testing::Not(HasSubstr("the network between hosts")));
   const auto with_between = [&](const Json& between) {
     return said({{"ranks", 2}, {"machine", {{"between", between}}}});
   };

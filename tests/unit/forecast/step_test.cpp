@@ -224,6 +224,20 @@ TEST(Step, SearchRanksWhatFitsByTime) {
   }
 }
 
+// A model of one element has neither a half nor quarters that could be kept.
+TEST(Step, SearchTriesEachSetupOnce) {
+  Forecaster forecaster(
+      model_of(R"({"name": "one", "units": [{"name": "root", "params": [["w", [1, 1]]]}]})"),
+      machine_of(kHosts));
+  StepConfig setup;
+  setup.ranks = 8;
+  const std::vector<Choice> choices = search(forecaster, setup).take();
+  for (const Choice& one : choices)
+    EXPECT_EQ(std::count_if(choices.begin(), choices.end(),
+                            [&](const Choice& other) { return alike(one.setup, other.setup); }),
+              1);
+}
+
 // Kept bytes fill what is left of the memory, whatever part of the model that is, and degrees are
 // tried that only lie beside the best one.
 TEST(Step, SearchGoesOnToTheNeighboursOfTheBest) {
@@ -523,6 +537,8 @@ TEST(Step, SaysWhatIsWrongAndWhatToDo) {
       {{{"layout", "diagonal"}}, "give per_param, flat or ragged"},
       {{{"optimizer", "magic"}}, "give adam, momentum, sgd or none"},
       {{{"by_parameter", true}, {"keep_bytes", 5}}, "leave one of the two out"},
+      {{{"calibration", {{"step_s", 1}, {"configuration", {{"ranks", 60}}}}}},
+       "calibration.configuration, whose other keys are those of this forecast: 60 ranks"},
       {{{"batch", 0}}, "batch must be a whole number from 1"},
       {{{"surprise", 1}}, "\"surprise\"; known are model, machine"},
       {{{"machine", {{"topology", "/nowhere.json"}}}}, "/nowhere.json"},
