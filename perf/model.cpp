@@ -20,6 +20,9 @@ constexpr uint64_t kMostElements = uint64_t{1} << 48;
 constexpr uint64_t kMostFileBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostRepeats = 100'000;
 constexpr uint64_t kMostParams = 10'000'000;
+// The keys of a unit that forecasts alone use, as fsccl_torch.export_model() writes them.
+constexpr std::initializer_list<const char*> kFigures{"forward_flops", "forward_flops_per_context",
+                                                      "activation_bytes", "checkpoint_bytes"};
 
 // Reads one document. It keeps the first problem, with its place ("units[2].params[0][1]: ...").
 class Reader {
@@ -27,7 +30,7 @@ class Reader {
   Reader(const std::string& source, std::string* error) : source_(source), error_(error) {}
 
   bool read(const Json& json, Model* model) {
-    if (!object(json, "the document", {"name", "units"})) return false;
+    if (!object(json, "the document", {"name", "units"}, {"sequence"})) return false;
     if (!name(json, "name", &model->name)) return false;
     const Json& units = json["units"];
     if (!units.is_array() || units.empty())
@@ -47,14 +50,17 @@ class Reader {
     *error_ = fmt::format("{}: {}: {}", source_, place, what);
     return false;
   }
-  bool object(const Json& json, const std::string& place, std::initializer_list<const char*> keys) {
+  // The object must have `keys`, and may have `others`.
+  bool object(const Json& json, const std::string& place, std::initializer_list<const char*> keys,
+              std::initializer_list<const char*> others = {}) {
     const std::string list = fmt::format("{}", fmt::join(keys, ", "));
     if (!json.is_object())
       return fail(place, fmt::format("must be an object with {}, not {}", list, json.type_name()));
     for (const char* key : keys)
       if (!json.contains(key)) return fail(place, fmt::format("\"{}\" is missing", key));
     for (const auto& item : json.items())
-      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end() &&
+          std::find(others.begin(), others.end(), item.key()) == others.end())
         return fail(place, fmt::format("\"{}\" is not known; the keys are {}", item.key(), list));
     return true;
   }
@@ -103,7 +109,8 @@ class Reader {
     return true;
   }
   bool read_unit(const Json& json, const std::string& place, ModelUnit* unit) {
-    if (!object(json, place, {"name", "params"}) || !name(json, place + ".name", &unit->name))
+    if (!object(json, place, {"name", "params"}, kFigures) ||
+        !name(json, place + ".name", &unit->name))
       return false;
     const Json& params = json["params"];
     if (!params.is_array() || params.empty())
@@ -116,6 +123,8 @@ class Reader {
     return true;
   }
   bool read_param(const Json& json, const std::string& place, ModelParam* param) {
+    if (json.is_array() && json.size() == 3 && json[2] == "frozen")
+      return fail(place, "is frozen, but here all are trained: leave \"frozen\" out");
     if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_array())
       return fail(place, "must be a name and a shape, like [\"weight\", [4096, 1024]]");
     if (++params_ > kMostParams)

@@ -5,6 +5,7 @@
 // units, with the numbers first, first + 1, ... in the place of {} in their names:
 //   {"repeat": 32, "first": 0, "units": [{"name": "layers.{}.attention", "params": [...]},
 //                                        {"name": "layers.{}.experts", ...}]}
+// Figures for forecasts that fsccl_torch.export_model() writes are allowed, and not used here.
 // A unit belongs to a layer if a component of its name ends in a digit: "layers.3" and
 // "layers.3.experts" belong to layer "layers.3". The first unit stays gathered for the whole step,
 // as FSDP's root does, or is split in two (split_root).

@@ -57,6 +57,18 @@ struct Bad {
   const char *text, *place, *what;
 };
 
+// The file that export_model() writes for a forecast is a model of the other programs, too.
+TEST(ParseModel, FiguresOfForecastsAreAllowed) {
+  std::string error;
+  const auto model = parse_model(
+      R"({"name": "m", "sequence": 64, "units": [{"name": "a", "params": [["w", [2]]],
+          "forward_flops": 1.5, "forward_flops_per_context": 0, "activation_bytes": 8,
+          "checkpoint_bytes": 4}]})",
+      "m.json", &error);
+  ASSERT_TRUE(model) << error;
+  EXPECT_EQ(model->elements(), 2u);
+}
+
 TEST(ParseModel, NamesTheFileAndThePlaceOfAProblem) {
   const Bad kBad[] = {
       {"", "m.json", "not JSON"},
@@ -71,6 +83,8 @@ TEST(ParseModel, NamesTheFileAndThePlaceOfAProblem) {
       {R"({"name": "m", "unit": [], "units": []})", "the document", "\"unit\" is not known"},
       {R"({"name": "m", "units": [{"name": "a", "params": [["w"]]}]})", "units[0].params[0]",
        "must be a name and a shape"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2], "frozen"]]}]})",
+       "units[0].params[0]", "leave \"frozen\" out"},
       {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2, -1]]]}]})",
        "units[0].params[0][1][1]", "-1"},
       {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2.5]]]}]})",
@@ -121,6 +135,9 @@ TEST(LoadModel, FindsNamesInFoldersAndFilesByPath) {
   EXPECT_TRUE(load_model(path, {}, &error)) << error;
   EXPECT_FALSE(load_model("huge", {folder}, &error));
   EXPECT_NE(error.find("known are: tiny"), std::string::npos) << error;
+  // A device may have no end.
+  EXPECT_FALSE(load_model("/dev/zero", {folder}, &error));
+  EXPECT_NE(error.find("give a file"), std::string::npos) << error;
   EXPECT_FALSE(load_model("./missing.json", {folder}, &error));
   EXPECT_NE(error.find("./missing.json"), std::string::npos) << error;
   EXPECT_FALSE(load_model(std::string(folder) + "/", {folder}, &error));
