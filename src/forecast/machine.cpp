@@ -1,6 +1,7 @@
 #include "forecast/machine.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "base/json_file.h"
@@ -219,7 +220,7 @@ class MachineReader : JsonReader {
       machine_.between.vertices.clear();
     }
     if (first.gb_per_s > 0) {
-      machine_.between.gb_per_s = first.gb_per_s;
+      machine_.between.gb_per_s = std::min(first.gb_per_s, reach_of_cards(graph, topology, hosts));
       machine_.network_from = hosts.size() == 1 ? NetworkFrom::cards : NetworkFrom::given;
     }
     if (machine_.within.gb_per_s <= 0)
@@ -241,6 +242,25 @@ class MachineReader : JsonReader {
       }
     }
     return *slowest;
+  }
+
+  // Returns the sum of the rates at which the cards of the first host reach the second one, because
+  // switches between them may be slower than they are. A rate that is not given is no limit.
+  static double reach_of_cards(const topo::Graph& graph, const topo::Topology& topology,
+                               const std::vector<int>& hosts) {
+    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+    double sum = 0;
+    if (hosts.size() < 2) return kNoLimit;
+    for (const int card : topology.all(topo::Kind::nic, hosts[0])) {
+      if (topology.vertices[static_cast<size_t>(card)].down) continue;
+      const std::vector<topo::Connection> reach = graph.from(card);
+      double widest = 0;
+      for (const int other : topology.all(topo::Kind::nic, hosts[1]))
+        widest = std::max(widest, reach[static_cast<size_t>(other)].gb_per_s);
+      if (widest == topo::traits(topo::LinkClass::network).gb_per_s) return kNoLimit;
+      sum += widest;
+    }
+    return sum > 0 ? sum : kNoLimit;
   }
 
   // A host has places for ranks, and cards that reach the network at some rate together.

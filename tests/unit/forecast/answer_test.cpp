@@ -68,6 +68,27 @@ std::string topology_of(int hosts, double gb_per_s) {
   return path;
 }
 
+// Switches that are slower than the cards of hosts decide what passes between these. Where the rate
+// of a link is not given, the cards decide.
+TEST(Answer, SlowSwitchesAreSlowerThanCards) {
+  const auto between = [](double gb_per_s) {
+    const std::string path = topology_of(2, 50);
+    Json topology = Json::parse(std::ifstream(path));
+    Json trunk = {{"a", "s0"}, {"b", "s1"}};
+    if (gb_per_s > 0) trunk["gb_per_s"] = gb_per_s;
+    topology["switches"] = {"s0", "s1"};
+    topology["links"] = {{{"a", "h0/card"}, {"b", "s0"}, {"gb_per_s", 50}},
+                         {{"a", "h1/card"}, {"b", "s1"}, {"gb_per_s", 50}},
+                         trunk};
+    std::ofstream(path) << topology;
+    const Json from = {{"ranks_per_host", nullptr}, {"between", nullptr}, {"topology", path}};
+    return answer_of({{"machine", from}, {"ranks", 2}})["machine"]["between_gb_per_s"];
+  };
+  EXPECT_EQ(between(200), 50);
+  EXPECT_EQ(between(5), 5);
+  EXPECT_EQ(between(0), 50);
+}
+
 TEST(Answer, ATopologyOfOneHostSaysNothingOfANetwork) {
   Json machine = Json::parse(kGpus);
   for (const char* key : {"ranks_per_host", "within", "between"}) machine.erase(key);
