@@ -2,12 +2,14 @@
 """Tests that a process outside the job gets the weights of a model that is being trained, bit for
 bit, for FSDP2, HSDP and models that are whole on every rank. Also tests the example."""
 
+import gc
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fsccl_torch
@@ -101,6 +103,87 @@ def test_a_process_that_is_no_rank_has_the_weights(kind, size, wire_dtype, tmp_p
             with pytest.raises(fsccl_torch.FscclError, match='has ended it'):
                 weights.update(timeout=20)
     assert [bool(report) for report in reports] == [rank < 2 for rank in range(size)]
+
+
+def publishes_wrongly(ticket):
+    """On rank 1 the second version fails, and on rank 0 the first ticket."""
+    rank, own, linked = dist.get_rank(), dist.group.WORLD, ticket + '.there'
+    model = nn.Linear(4, 6)
+    model.register_buffer('phase', torch.tensor(1 - 2j))  # two ranks share its two numbers
+
+    def publish(value, path=ticket):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(value)
+        return fsccl_torch.publish(model, ticket=path, group=own)
+
+    if rank == 0:
+        with pytest.raises(OSError, match='missing'):
+            publish(1, ticket + '.missing/ticket')
+        # A stranger has made the file of an obvious name, and can read what is written there.
+        Path(f'{ticket}.{os.getpid()}').touch(mode=0o644)
+        Path(linked).hardlink_to(f'{ticket}.{os.getpid()}')
+    else:
+        publish(1)
+    changes = {
+        'bias': lambda: model.register_parameter('bias', None),
+        'weight': model.double,
+        'other': lambda: model.register_buffer('other', torch.zeros(3)),
+    }
+    for name, change in changes.items():
+        before = dict(model.named_parameters())
+        if rank == 1:
+            change()
+            with pytest.raises(ValueError, match=f"'{name}' is not what was published first"):
+                publish(2)
+            model._buffers.pop('other', None)
+            for key, parameter in before.items():
+                model.register_parameter(key, nn.Parameter(parameter.detach().float()))
+        else:
+            publish(2)
+    publisher = publish(3)
+    if rank == 0:
+        assert Path(linked).read_bytes() == b''
+        assert os.stat(ticket).st_mode & 0o777 == 0o600
+    publishes_wrongly.keeps = model
+    return publisher.report()['version']
+
+
+def publishes_again(ticket):
+    model = publishes_wrongly.keeps
+    fsccl_torch.publish(model).close()
+    publisher = fsccl_torch.publish(model, 7, ticket=ticket, group=dist.group.WORLD)
+    port = publisher.report()['port']
+    socket.create_connection(('127.0.0.1', port)).close()
+    publishes_wrongly.publisher = publisher
+    return port
+
+
+def forgets():
+    """A model that nobody uses any more is published no longer."""
+    port = publishes_wrongly.publisher.report()['port']
+    del publishes_wrongly.publisher, publishes_wrongly.keeps
+    gc.collect()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(('127.0.0.1', port))
+
+
+def test_a_version_is_that_of_all_ranks_whatever_fails(tmp_path):
+    ticket, wanted = str(tmp_path / 'ticket'), {'weight': torch.zeros(6, 4), 'bias': torch.zeros(6)}
+    phase = {'phase': torch.tensor(0j)}
+    with ranks_.Ranks(2, start='spawn') as ranks:
+        assert ranks.run(publishes_wrongly, ticket) == [5, 5]
+        with fsccl_torch.subscribe({**wanted, **phase}, ticket=ticket) as weights:
+            assert weights.update(timeout=20).number == 5
+            assert phase['phase'] == 1 - 2j
+            assert all((value == 3).all() for value in wanted.values())
+        ranks.run(publishes_again, ticket + '.second')
+        with fsccl_torch.subscribe(wanted, ticket=ticket + '.second', timeout=20) as weights:
+            assert weights.update(timeout=20) == (1, 7)
+            began = time.monotonic()
+            assert weights.update(timeout=-1) is None
+            assert time.monotonic() - began < 15  # the subscription's own time is 20 s
+        ranks.run(forgets)
 
 
 def test_mistakes_are_named(tmp_path):

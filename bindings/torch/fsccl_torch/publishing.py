@@ -3,15 +3,17 @@
 docs/publish.md says how it works.
 
 Each rank publishes the shards that it holds. If a tensor is whole on every rank, a rank publishes
-the rows that torch.chunk would give it.
+the rows that torch.chunk would give it, so the tensor should be equal on all ranks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
+import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,16 @@ from .dtypes import MOVED
 _WIRE = {torch.bfloat16: c.BFLOAT16, torch.float16: c.FLOAT16, None: c.PUBLISH_EXACT}
 
 
+_MOST_SECONDS = 1e9  # a longer time, also an infinite one, waits as long as this
+
+
+def whole_ms(seconds: float) -> int:
+    return int(1000 * min(max(seconds, 0.0), _MOST_SECONDS))
+
+
 def milliseconds(timeout: float | None) -> int:
-    return 0 if timeout is None else max(1, int(1000 * timeout))
+    """Returns a time of the C API, where 0 stands for the default, which is None here."""
+    return 0 if timeout is None else max(1, whole_ms(timeout))
 
 
 def tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -53,6 +63,27 @@ def describe(param: c.Param, name: bytes, tensor: torch.Tensor) -> None:
     shape = [*tensor.shape] if per == 1 else [*tensor.shape, per]
     param.name, param.dims, param.dtype, param.tied_to = name, len(shape), code, -1
     param.shape[: len(shape)] = shape
+
+
+def _reals(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor, as reals if it is complex (describe())."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def facts_of(state: Mapping[str, torch.Tensor]) -> list[tuple]:
+    """Returns what every version of a publication has alike: for each tensor its name, shape, type
+    and sharding, and the index of the first entry that is the same tensor."""
+    owners: dict[int, int] = {}
+    return [
+        (
+            name,
+            tensor.shape,
+            tensor.dtype,
+            (tensor.placements, tensor.device_mesh) if isinstance(tensor, DTensor) else None,
+            owners.setdefault(id(tensor), index),
+        )
+        for index, (name, tensor) in enumerate(state.items())
+    ]
 
 
 class _Ranks:
@@ -92,9 +123,10 @@ class _Ranks:
         tensor = tensor.detach()
         if isinstance(tensor, DTensor):
             whole = all(place.is_replicate() for place in tensor.placements)
-            tensor = tensor.to_local()
+            tensor = _reals(tensor.to_local())
             if not whole:
                 return tensor.cpu().contiguous()
+        tensor = _reals(tensor)
         rows = tensor.shape[0] if tensor.dim() else 1
         each = -(-rows // self.comm.size)
         if not tensor.dim():
@@ -114,7 +146,8 @@ class Publisher:
     ) -> None:
         ranks = _Ranks(state, group)
         self._handle = ctypes.c_void_p()
-        self._ranks, self._names = ranks, list(state)
+        self._ranks, self._facts = ranks, facts_of(state)
+        self.closed, self.ticket_due = False, True
         if not ranks.publishes:
             return
         if wire_dtype not in _WIRE:
@@ -123,12 +156,10 @@ class Publisher:
                 'or None, which publishes every tensor in its own type'
             )
         params = (c.Param * len(state))()
-        owners: dict[int, int] = {}
-        for index, (name, tensor) in enumerate(state.items()):
+        for index, ((name, tensor), facts) in enumerate(zip(state.items(), self._facts)):
             describe(params[index], name.encode(), tensor)
-            params[index].tied_to = owners.setdefault(id(tensor), index)
-            if params[index].tied_to == index:
-                params[index].tied_to = -1
+            owner = facts[-1]
+            params[index].tied_to = -1 if owner == index else owner
         config = c.PublishConfig(
             params=params,
             count=len(state),
@@ -142,23 +173,36 @@ class Publisher:
             )
             if status < 0:
                 raise ranks.comm.failure(status, 'publish')
+        # Where nobody closes it, the publication ends with this object, and its memory and port
+        # are free.
+        self._end = weakref.finalize(self, c.lib.fsccl_publisher_destroy, self._handle)
+        self._end.atexit = False
 
-    def publish(self, state: Mapping[str, torch.Tensor], label: int) -> None:
-        if not self._handle:
-            return
-        if list(state) != self._names:
-            raise ValueError(
-                'fsccl_torch.publish: the model has other tensors than when it was published first'
-            )
-        places = (ctypes.c_void_p * len(state))()
+    def publish(self, read: Callable[[], Mapping[str, torch.Tensor]], label: int) -> None:
+        """Publishes what `read` returns. A call that fails counts as a version, whatever fails, so
+        that this rank's versions stay those of the other ranks."""
+        places = (ctypes.c_void_p * len(self._facts))()
+        status = 0
         try:
-            pieces = [self._ranks.piece(tensor) for tensor in state.values()]
-            places[:] = [piece.data_ptr() or None for piece in pieces]
-        except BaseException:
-            # A call that fails counts, so that this rank's versions stay those of the others.
-            c.lib.fsccl_publish(self._handle, (ctypes.c_void_p * len(state))(), label)
-            raise
-        c.check(c.lib.fsccl_publish(self._handle, places, label))
+            state = read()
+            self._check(state)
+            if self._handle:
+                pieces = [self._ranks.piece(tensor) for tensor in state.values()]
+                places[:] = [piece.data_ptr() or None for piece in pieces]
+        finally:
+            if self._handle:  # after an error all addresses are NULL, so this fails and counts
+                status = c.lib.fsccl_publish(self._handle, places, label)
+        c.check(status)
+
+    def _check(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Raises ValueError if the library would read other memory than that of the tensors."""
+        for one, before in itertools.zip_longest(facts_of(state), self._facts):
+            if one != before:
+                raise ValueError(
+                    f"fsccl_torch.publish: '{(before or one)[0]}' is not what was published first: "
+                    'the names, shapes, types, ties and shardings of the tensors stay the same. To '
+                    'publish others, call close() on all ranks, and then publish()'
+                )
 
     @property
     def ticket(self) -> bytes:
@@ -174,10 +218,17 @@ class Publisher:
         """Writes the ticket to `path` on rank 0. Only this user can read the file."""
         if not self._handle or self._ranks.comm.rank:
             return
-        part = Path(f'{os.fspath(path)}.{os.getpid()}')
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 'wb') as file:
-            file.write(self.ticket)
-        part.replace(path)
+        path = Path(path)
+        # The file is new, so nobody else has it open or may read it.
+        descriptor, part = tempfile.mkstemp(prefix=f'{path.name}.', dir=path.parent)
+        try:
+            with open(descriptor, 'wb') as file:
+                file.write(self.ticket)
+            Path(part).replace(path)
+            self.ticket_due = False
+        except BaseException:
+            Path(part).unlink()
+            raise
 
     def report(self) -> dict[str, Any]:
         """Returns the fields of fsccl_publish_report_t, or {} on ranks that do not publish."""
@@ -189,9 +240,11 @@ class Publisher:
 
     def close(self) -> None:
         """Ends this rank's part when subscribers have its last version, or after `linger`
-        seconds."""
+        seconds. The next publish() of the model makes a new publication."""
+        self.closed = True
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:
+            self._end.detach()
             c.check(c.lib.fsccl_publisher_destroy(handle))
 
 
@@ -214,9 +267,10 @@ def publish(
     that the caller chooses, such as the step. Each rank calls it after optimizer.step(). Nothing is
     gathered, and it does not wait for subscribers.
 
-    The first call makes the publication, which is collective, and takes the other arguments:
+    The first call, and the first after Publisher.close(), makes the publication, which is
+    collective, and takes the other arguments:
 
-    ticket: a file that rank 0 writes for subscribers. Only this user can read it.
+    ticket: a file that rank 0 writes for subscribers, once. Only this user can read it.
 
     group: the ranks, if no tensor is a DTensor (FSDP2), from which they would follow. Its backend
     is 'fsccl'.
@@ -235,11 +289,14 @@ def publish(
     port: the TCP port of this rank. With 0 the system chooses one.
 
     Shards on a GPU are copied to the host first. With HSDP the first replica publishes."""
-    state = tensors(model.state_dict(keep_vars=True))
+
+    def read() -> dict[str, torch.Tensor]:
+        return tensors(model.state_dict(keep_vars=True))
+
     made = _publishers.get(model)
-    if made is None:
-        made = Publisher(
-            state,
+    if made is None or made.closed:
+        made = _publishers[model] = Publisher(
+            read(),
             group,
             wire_dtype,
             limit_bytes=limit_bytes,
@@ -247,8 +304,7 @@ def publish(
             linger_ms=milliseconds(linger),
             port=port,
         )
-        _publishers[model] = made
-        if ticket is not None:
-            made.write_ticket(ticket)
-    made.publish(state, label)
+    made.publish(read, label)
+    if ticket is not None and made.ticket_due:
+        made.write_ticket(ticket)
     return made

@@ -8,6 +8,7 @@ import ctypes
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from . import _capi as c
-from .publishing import describe, milliseconds, sharded_dim, tensors
+from .publishing import describe, milliseconds, sharded_dim, tensors, whole_ms
 from .state import written
 
 _TICKET_BYTES = 256
@@ -122,6 +123,9 @@ class Subscription:
         self._got = c.Publication()  # the version that the host memory has
         self._taken = 0  # the number of the version that the tensors have
         self._handle = _Attempt(config).handle(self._copies)
+        # Where nobody closes it, its thread ends with this object.
+        self._end = weakref.finalize(self, c.lib.fsccl_subscriber_destroy, self._handle)
+        self._end.atexit = False
 
     def _memory(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
         """Returns host memory for the tensor's local part, and how the tensor is sharded. The
@@ -148,7 +152,8 @@ class Subscription:
         timeout. Raises FscclError when the publication has ended and its last version was
         delivered. The tensors are written only here."""
         if self._got.version == self._taken:
-            limit_ms = self._timeout_ms if timeout is None else int(1000 * timeout)
+            # A negative time would stand for the subscription's own in C, which Ctrl-C cannot end.
+            limit_ms = self._timeout_ms if timeout is None else whole_ms(timeout)
             until = time.monotonic() + limit_ms / 1000
             wait_ms = min(limit_ms, _SLICE_MS)
             while (
@@ -178,6 +183,7 @@ class Subscription:
     def close(self) -> None:
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:
+            self._end.detach()
             c.check(c.lib.fsccl_subscriber_destroy(handle))
 
     def __enter__(self) -> Subscription:
