@@ -65,8 +65,12 @@ Result<std::vector<Source>> find_sources(const Catalog& catalog,
   for (const WantedParam& param : params) shapes.push_back(param.shape);
   FSCCL_ASSIGN(const Layout wanted,
                Layout::make(sharding.layout, std::move(shapes), sharding.ranks));
+  constexpr size_t kSeveral = SIZE_MAX;
   std::unordered_map<std::string, size_t> by_name;
-  for (size_t i = 0; i < catalog.params.size(); i++) by_name.emplace(catalog.params[i].name, i);
+  for (size_t i = 0; i < catalog.params.size(); i++) {
+    const auto [place, fresh] = by_name.emplace(catalog.params[i].name, i);
+    if (!fresh) place->second = kSeveral;
+  }
   const std::vector<size_t> owners = owners_of(published);
   std::vector<Source> sources;
   for (size_t i = 0; i < params.size(); i++) {
@@ -77,6 +81,11 @@ Result<std::vector<Source>> find_sources(const Catalog& catalog,
                   name_of(params[i], i), catalog.params.size(),
                   params[i].name.empty() ? "" : ", none of this name");
     const size_t found = params[i].name.empty() ? i : named->second;
+    if (found == kSeveral)
+      return fail(FSCCL_ERR_MISMATCH,
+                  "{} is the name of several published parameters: ask for parameters without "
+                  "names, which are found by their places, or publish them with other names",
+                  name_of(params[i], i));
     FSCCL_TRY(check(params[i], i, catalog, found, owners[found], sharding.layout));
     const Piece mine = wanted.piece(sharding.rank, i);
     if (wanted.tied(i) || mine.count == 0) continue;

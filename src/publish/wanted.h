@@ -36,9 +36,9 @@ struct Wanted {
   std::vector<OfRank> ranks;
 };
 
-// Fails with FSCCL_ERR_MISMATCH if a parameter is not published, or is published with another shape
-// or a type that is not converted; with FSCCL_ERR_NOT_AVAILABLE if it is stored in other blocks.
-// The error names the first such parameter.
+// Fails with FSCCL_ERR_MISMATCH if a parameter is not published, is published with another shape or
+// a type that is not converted, or has a name that several have; with FSCCL_ERR_NOT_AVAILABLE if it
+// is stored in other blocks. The error names the first such parameter.
 Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& params,
                      const fsccl_sharding_t& sharding);
 

@@ -82,6 +82,18 @@ TEST(Wanted, WhatDoesNotFitIsNamed) {
             FSCCL_ERR_INVALID_ARGUMENT);
 }
 
+// Units may have parameters of one name. None of them is taken for the other.
+TEST(Wanted, ANameOfSeveralParametersIsRefused) {
+  Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 2);
+  catalog.params[3] = {"a", {{7, 5}}, FSCCL_BFLOAT16};
+  const fsccl_sharding_t whole{FSCCL_LAYOUT_PER_PARAM, 1, 0};
+  uint32_t memory[2][64] = {};
+  const Result<Wanted> made = match(catalog, {{"a", {{7, 5}}, FSCCL_FLOAT32, memory[0]}}, whole);
+  EXPECT_EQ(made.status().code(), FSCCL_ERR_MISMATCH);
+  EXPECT_THAT(made.status().text(), HasSubstr("'a' is the name of several published parameters"));
+  EXPECT_TRUE(match(catalog, {{"", {{7, 5}}, FSCCL_FLOAT32, memory[0]}}, whole).ok());
+}
+
 // A parameter of one dimension is one row, so its blocks do not change its order.
 TEST(Wanted, BlocksOfRowsMatterForMatricesAlone) {
   Catalog catalog = catalog_of(FSCCL_LAYOUT_RAGGED, 2);
