@@ -55,11 +55,11 @@ Status Link::take_frame(const Frame& frame) {
     sound_ = true;
     received_ = block_filled_ = block_number_ = 0;
     if (head.base == 0) {
-      whole_.resize(range_.words);
+      whole_.reserve(range_.words);
       checksums_.assign(range_.blocks(), 0);
       counts_.whole_copies++;
     } else {
-      records_.resize(head.bytes);
+      records_.reserve(head.bytes);
     }
   } else if (frame.type == FrameType::kGoodbye) {
     ended_ = true;
@@ -76,6 +76,7 @@ void Link::put_block() {
   const size_t words = range_.block_words(block_number_);
   uint16_t* const to = whole_.data() + range_.block_begin(block_number_);
   std::memcpy(to, block_.data() + kChecksumBytes, words * sizeof *to);
+  whole_.wrote_up_to(range_.block_begin(block_number_) + words);
   uint32_t told = 0;
   std::memcpy(&told, block_.data(), sizeof told);
   checksums_[block_number_] = crc32c(to, words * sizeof *to);
@@ -97,6 +98,7 @@ Result<bool> Link::take_raw() {
     if (block_filled_ == size) put_block();
   } else {
     FSCCL_ASSIGN(count, channel_.take_raw(records_.data() + received_, left));
+    records_.wrote_up_to(received_ + count);
   }
   received_ += count;
   counts_.received_bytes += count;
@@ -127,7 +129,7 @@ Status Link::read(int64_t now_ns) {
 
 bool Link::apply_records(DeltaScratch& scratch) {
   const uint8_t* at = records_.data();
-  size_t left = records_.size();
+  size_t left = head_.bytes;
   std::vector<uint32_t> sums(range_.blocks());
   for (uint64_t record = head_.base; record < head_.version; record++) {
     for (size_t block = 0; block < range_.blocks(); block++) {

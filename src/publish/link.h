@@ -3,9 +3,10 @@
 // subscriber's thread runs, it alone calls these functions, except that another thread may read
 // words(); the subscriber sees to it that nobody does during apply().
 //
-// Nothing that arrives is trusted: the size of an answer is checked before memory is taken for it,
-// and checksums cover all words.
+// Nothing that arrives is trusted: the size of an answer is checked before there is room for it,
+// the room takes memory as the bytes come, and checksums cover all words.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,28 @@
 #include "publish/words.h"
 
 namespace fsccl::publish {
+
+// Memory for elements that come one after the other. The system gives it as they are written, so a
+// number of elements that a rank only claims takes no memory.
+template <class T>
+class Arriving {
+ public:
+  // Has room for so many elements. If that is more than before, what was written is forgotten.
+  void reserve(size_t count) {
+    if (count <= room_) return;
+    at_.reset();
+    room_ = written_ = 0;
+    at_.reset(new T[count]);  // not initialised, so not touched
+    room_ = count;
+  }
+  T* data() const { return at_.get(); }
+  void wrote_up_to(size_t end) { written_ = std::max(written_, end); }
+  uint64_t bytes() const { return written_ * sizeof(T); }
+
+ private:
+  std::unique_ptr<T[]> at_;
+  size_t room_ = 0, written_ = 0;
+};
 
 class Link {
  public:
@@ -53,7 +76,7 @@ class Link {
   bool apply(DeltaScratch& scratch);
   const uint16_t* words() const { return words_.data(); }
 
-  uint64_t held_bytes() const { return 2 * (words_.size() + whole_.size()) + records_.capacity(); }
+  uint64_t held_bytes() const { return words_.bytes() + whole_.bytes() + records_.bytes(); }
   struct Counts {
     uint64_t received_bytes = 0, whole_bytes = 0, whole_copies = 0, damaged = 0;
   };
@@ -74,12 +97,12 @@ class Link {
   VersionHead head_;  // the head of the answer; version 0: there is none
   bool complete_ = false, sound_ = true;
   uint64_t received_ = 0;            // bytes that came, out of head_.bytes
-  std::vector<uint16_t> words_;      // empty until the first whole copy
-  std::vector<uint16_t> whole_;      // the whole copy that is being received
+  Arriving<uint16_t> words_;         // empty until the first whole copy
+  Arriving<uint16_t> whole_;         // the whole copy that is being received
   std::vector<uint32_t> checksums_;  // the checksums of the blocks of whole_
   Bytes block_;                      // a block of the whole copy until the block is complete
   size_t block_filled_ = 0, block_number_ = 0;
-  Bytes records_;
+  Arriving<uint8_t> records_;
   Counts counts_;
 };
 

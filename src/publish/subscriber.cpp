@@ -314,8 +314,10 @@ Status Subscriber::commit() {
   const uint64_t version = std::exchange(target_, 0);
   {
     std::unique_lock lock(mutex_);
-    wait_until([&] { return copying_ == 0; }, Deadline::never(), kNothingBreaks,
-               UntilNotified{lock, changed_});
+    const auto taken = [&] {
+      return copying_ == 0 && (waiting_ == 0 || complete_.version <= delivered_);
+    };
+    wait_until(taken, Deadline::never(), kNothingBreaks, UntilNotified{lock, changed_});
     complete_.version = 0;  // no torn version is seen, even if memory is short in the middle
   }
   double cpu_s = 0;
@@ -361,8 +363,10 @@ bool Subscriber::apply(uint64_t version, double* cpu_s) {
 
 Result<fsccl_publication_t> Subscriber::update(Deadline deadline) {
   std::unique_lock lock(mutex_);
+  waiting_++;
   const WaitEnd end = wait_until([&] { return complete_.version > delivered_; }, deadline,
                                  [&] { return !fatal_.ok(); }, UntilNotified{lock, changed_});
+  waiting_--;
   if (end == WaitEnd::broken) return fatal_.clone();
   if (end == WaitEnd::late) return fsccl_publication_t FSCCL_PUBLICATION_INIT;
   const fsccl_publication_t copied = complete_;

@@ -8,8 +8,9 @@
 //
 // Invariant: while the lock is free, all links are at version complete_.version, or
 // complete_.version is 0. The words of links change in commit() alone, without the lock, so that no
-// call waits for it: while complete_.version is 0, update() reads no words, and while copying_ is
-// true, commit() does not begin.
+// call waits for it: while complete_.version is 0, update() reads no words, and commit() does not
+// begin while copying_ is not 0, nor before an update() that waits has taken the version for which
+// it waited. However fast versions follow each other, a waiting update() therefore gets one.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -104,7 +105,8 @@ class Subscriber {
   Condition changed_;
   fsccl_publication_t complete_ = FSCCL_PUBLICATION_INIT;
   uint64_t delivered_ = 0;
-  int copying_ = 0;  // update() reads the words of complete_.version
+  int copying_ = 0;  // calls of update() that read the words of complete_.version
+  int waiting_ = 0;  // calls of update() that wait for a version
   Status fatal_;     // why the thread has ended
   fsccl_subscribe_report_t counts_ = FSCCL_SUBSCRIBE_REPORT_INIT;
 };

@@ -7,8 +7,11 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "fake_rank.h"
@@ -33,7 +36,7 @@ class Subscribing : public ::testing::Test {
     catalog_.addresses = {first.address(), second.address()};
     for (FakeRank& rank : ranks_) rank.give(encode(catalog_));
   }
-  Result<std::unique_ptr<Subscriber>> subscribe(void* to) {
+  Result<std::unique_ptr<Subscriber>> subscribe(void* to, int64_t words = 2 * kEach) {
     ticket_ = fsccl::encode(UniqueId{key_.number,
                                      key_.credentials.key,
                                      {},
@@ -43,7 +46,7 @@ class Subscribing : public ::testing::Test {
                                      {local_ip(1)}});
     SubscribeRequest request;
     request.ticket = &ticket_;
-    request.params = {{"w", {{2 * kEach}}, FSCCL_BFLOAT16, to}};
+    request.params = {{"w", {{words}}, FSCCL_BFLOAT16, to}};
     request.sharding = {FSCCL_LAYOUT_PER_PARAM, 1, 0};
     request.timeout_ms = kPatienceMs;
     request.name = "test";
@@ -220,6 +223,112 @@ TEST_F(Subscribing, AReportDoesNotWaitForACopyAndTheCopyIsOfOneVersion) {
   hear_haves(2);
   EXPECT_EQ(version_now(*subscriber), 2u);
   EXPECT_THAT(std::vector<uint16_t>(page.words(), page.words() + 2 * kEach), Each(2));
+}
+
+// A thread that calls update(), and that the test stops while it waits there.
+class StoppedWaiter {
+ public:
+  explicit StoppedWaiter(Subscriber& subscriber) {
+    EXPECT_EQ(pipe(stopped_), 0);
+    EXPECT_EQ(pipe(released_), 0);
+    one_ = this;
+    struct sigaction action{};
+    action.sa_handler = on_signal;
+    sigaction(SIGUSR1, &action, &before_);
+    thread_ = std::thread([&] {
+      number_ = gettid();
+      got_ = subscriber.update(Deadline::in_ms(kPatienceMs)).take().version;
+    });
+    EXPECT_EQ(wait_until([&] { return sleeps(); }, Deadline::in_ms(kPatienceMs), kNothingBreaks,
+                         Naps(1'000'000)),
+              WaitEnd::held);
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    EXPECT_TRUE(readable(stopped_[0]));
+  }
+  // Lets the thread go on, and returns the version that its call gets.
+  uint64_t release() {
+    EXPECT_EQ(write(released_[1], "x", 1), 1);
+    thread_.join();
+    return got_;
+  }
+  ~StoppedWaiter() {
+    sigaction(SIGUSR1, &before_, nullptr);
+    for (const int fd : {stopped_[0], stopped_[1], released_[0], released_[1]}) close(fd);
+  }
+  StoppedWaiter(const StoppedWaiter&) = delete;
+  StoppedWaiter& operator=(const StoppedWaiter&) = delete;
+
+ private:
+  static bool readable(int fd) {
+    pollfd one{fd, POLLIN, 0};
+    return poll(&one, 1, static_cast<int>(kPatienceMs)) == 1;
+  }
+  bool sleeps() const {
+    std::ifstream file("/proc/self/task/" + std::to_string(number_) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const size_t name_end = text.rfind(')');
+    return name_end != std::string::npos && text.substr(name_end, 3) == ") S";
+  }
+  static void on_signal(int) {
+    if (write(one_->stopped_[1], "x", 1) != 1 || !readable(one_->released_[0])) std::abort();
+  }
+
+  static inline StoppedWaiter* one_ = nullptr;
+  int stopped_[2] = {-1, -1}, released_[2] = {-1, -1};
+  std::atomic<pid_t> number_{0};
+  std::atomic<uint64_t> got_{0};
+  struct sigaction before_{};
+  std::thread thread_;
+};
+
+// A thread that waits for a version may be late to wake. The next version does not take the place
+// of that one, so a wait ends however fast versions follow each other.
+TEST_F(Subscribing, AWaitGetsTheVersionThatEndedIt) {
+  std::vector<uint16_t> got(2 * kEach);
+  auto subscriber = subscribe(got.data()).take();
+  StoppedWaiter waiter(*subscriber);
+  news(1);
+  hear_wants(1);
+  say_copies(1);
+  hear_haves(1);
+  news(2);
+  hear_wants(2);
+  say_copies(2);
+  // The version would be complete in a few milliseconds.
+  EXPECT_FALSE(ranks_[0].guest(1).receive(Deadline::in_ms(300)).ok());
+  EXPECT_EQ(waiter.release(), 1u);
+  EXPECT_THAT(got, Each(1));
+  hear_haves(2);
+  EXPECT_EQ(version_now(*subscriber), 2u);
+}
+
+uint64_t resident_bytes() {
+  uint64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * static_cast<uint64_t>(getpagesize());
+}
+
+// A rank that has the key can name any size. Memory is taken for the bytes that come.
+TEST_F(Subscribing, ASizeThatIsOnlyClaimedTakesNoMemory) {
+  constexpr int64_t kClaimed = int64_t{256} << 20;  // words of each rank
+  constexpr uint64_t kLittle = uint64_t{64} << 20;
+  catalog_.params[0].shape.dims = {2 * kClaimed};
+  tell_addresses(ranks_[0], ranks_[1]);
+  uint16_t unused = 0;
+  auto subscriber = subscribe(&unused, 2 * kClaimed).take();
+  const uint64_t before = resident_bytes();
+  const VersionHead head{0, 1, 10, whole_bytes(kClaimed), 0};
+  for (const int rank : {0, 1}) {
+    ranks_[rank].say(kGuests[rank], FrameType::kNews, encode_version(1));
+    ranks_[rank].say(kGuests[rank], FrameType::kVersion, encode(head));
+    EXPECT_EQ(send_some(ranks_[rank].guest(kGuests[rank]).fd(), &unused, 2).value(), 2u);
+  }
+  await_bytes(*subscriber, 4);
+  fsccl_subscribe_report_t report = FSCCL_SUBSCRIBE_REPORT_INIT;
+  subscriber->report(&report);
+  EXPECT_LT(report.held_bytes, kLittle);
+  EXPECT_LT(resident_bytes(), before + kLittle);
 }
 
 }  // namespace
