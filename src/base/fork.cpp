@@ -59,8 +59,8 @@ Result<int> add_fork_hook(void (*hook)(void* context), void* context) {
     return id;
   }
   return fail(FSCCL_ERR_LIMIT,
-              "more than {} objects of this process need to know of fork(); destroy pools that are "
-              "no longer used",
+              "more than {} objects of this process need to know of fork(); destroy subscribers "
+              "that are no longer used",
               kMaxHooks);
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/left_to_parent.h"
 #include "base/undo.h"
 #include "base/wait.h"
 
@@ -61,17 +62,13 @@ void Reactor::before_fork() { instance().mutex_.lock(); }
 void Reactor::after_fork_parent() { instance().mutex_.unlock(); }
 
 // Resets the reactor in a child. The epoll set is shared with the parent, so it is not touched.
-// Each watched descriptor is replaced by /dev/null. Its number thus stays taken, so that a later
-// close by its owner closes nothing else, and the connection belongs to the parent alone.
 void Reactor::after_fork_child() {
   Reactor& self = instance();
   self.forked_ = true;
-  const Fd null = make_fd([] { return open("/dev/null", O_RDWR | O_CLOEXEC); });
-  if (null.valid()) {
-    for (const auto& [fd, id] : self.watcher_of_fd_) dup3(null.get(), fd, O_CLOEXEC);
-    if (self.epoll_.valid()) dup3(null.get(), self.epoll_.get(), O_CLOEXEC);
-    if (self.wake_.valid()) dup3(null.get(), self.wake_.get(), O_CLOEXEC);
-  }
+  const LeftToParent left;
+  for (const auto& [fd, id] : self.watcher_of_fd_) left.replace(fd);
+  left.replace(self.epoll_.get());
+  left.replace(self.wake_.get());
   self.mutex_.unlock();
 }
 

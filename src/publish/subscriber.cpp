@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/config.h"
+#include "base/fork.h"
+#include "base/left_to_parent.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/unique_id.h"
 #include "publish/cpu_time.h"
@@ -40,6 +42,7 @@ Result<std::pair<std::string, uint16_t>> parse_address(const std::string& addres
 Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscribeRequest request) {
   std::unique_ptr<Subscriber> made(new Subscriber);
   FSCCL_TRY(made->open(request));
+  FSCCL_ASSIGN(made->fork_hook_, add_fork_hook(leave_to_parent, made.get()));
   const SignalsBlocked blocked;
   FSCCL_TRY(made->thread_.start([self = made.get()] { self->run(); }));
   return made;
@@ -49,6 +52,13 @@ Subscriber::~Subscriber() {
   stopping_ = true;
   if (wake_.valid()) (void)eventfd_write(wake_.get(), 1);
   if (thread_.joinable()) thread_.join();
+  remove_fork_hook(fork_hook_);
+}
+
+// Runs in the child of a fork, so that a rank learns when this process leaves or dies.
+void Subscriber::leave_to_parent(void* self) {
+  const LeftToParent left;
+  for (const auto& peer : static_cast<Subscriber*>(self)->peers_) left.replace(peer->link.fd());
 }
 
 BreakCheck Subscriber::until_it_ends() {

@@ -63,6 +63,7 @@ class Subscriber {
   };
 
   Subscriber() = default;
+  static void leave_to_parent(void* self);
   BreakCheck until_it_ends();
   Result<Reach> reach(int rank);
   Status open(const SubscribeRequest& request);
@@ -94,6 +95,7 @@ class Subscriber {
   DeltaScratch scratch_;
   Fd wake_;
   Thread thread_;
+  int fork_hook_ = -1;
   std::atomic<bool> stopping_{false};
 
   uint64_t target_ = 0;  // the version that all ranks are asked for; 0: none

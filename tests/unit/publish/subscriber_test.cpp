@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -301,6 +304,34 @@ TEST_F(Subscribing, AWaitGetsTheVersionThatEndedIt) {
   EXPECT_THAT(got, Each(1));
   hear_haves(2);
   EXPECT_EQ(version_now(*subscriber), 2u);
+}
+
+// Returns how many connections to these ranks this process has.
+int connections_to(const FakeRank& first, const FakeRank& second) {
+  int count = 0;
+  for (int fd = 0; fd < 1024; fd++) {
+    sockaddr_in at{};
+    socklen_t size = sizeof at;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) continue;
+    const uint16_t port = ntohs(at.sin_port);
+    count += port == first.port() || port == second.port();
+  }
+  return count;
+}
+
+// A rank hears of the end of a subscriber's process although a child of that process lives on.
+TEST_F(Subscribing, TheChildOfAForkHasNoConnection) {
+  std::vector<uint16_t> got(2 * kEach);
+  auto subscriber = subscribe(got.data()).take();
+  EXPECT_EQ(connections_to(ranks_[0], ranks_[1]), 2);
+  const pid_t child = fork();
+  if (child == 0) _exit(connections_to(ranks_[0], ranks_[1]));
+  int ended = -1;
+  EXPECT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_TRUE(WIFEXITED(ended));
+  EXPECT_EQ(WEXITSTATUS(ended), 0);
+  news(1);
+  hear_wants(1);
 }
 
 uint64_t resident_bytes() {
