@@ -306,18 +306,15 @@ struct Custom {
   }
   size_t encode(const Elements& from, size_t count, float inverse, uint8_t* to) const {
     if (inverse != 0 && !overrun)
-      note(Overrun::By::encode, count, codec.encode(from.x, count, to));
+      overrun = codec.encode(from.x, count, to);
     else
       std::memset(to, 0, codec.bytes(count));
     return codec.bytes(count);
   }
   size_t decode(const uint8_t* from, size_t count, float scale, Elements& to) const {
     std::fill_n(to.x, padded(count), scale == scale ? 0 : scale);
-    if (scale == 1 && !overrun) note(Overrun::By::decode, count, codec.decode(from, count, to.x));
+    if (scale == 1 && !overrun) overrun = codec.decode(from, count, to.x);
     return codec.bytes(count);
-  }
-  void note(Overrun::By by, size_t count, size_t beyond) const {
-    if (beyond) overrun = {by, static_cast<uint32_t>(count), static_cast<uint32_t>(beyond)};
   }
 };
 

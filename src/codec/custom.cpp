@@ -22,7 +22,7 @@ constexpr size_t kHeaderRoom = 64;  // that a short block may take beyond its el
 
 constexpr size_t most_bytes(size_t count) { return count * sizeof(float) + kHeaderRoom; }
 
-// The pattern behind the memory that a codec writes. No byte value recurs at a short distance, so a
+// The pattern around the memory that a codec writes. No byte value recurs at a short distance, so a
 // codec that fills memory with one value is noticed.
 constexpr std::array<uint8_t, kGuard> kPattern = [] {
   std::array<uint8_t, kGuard> made{};
@@ -30,21 +30,26 @@ constexpr std::array<uint8_t, kGuard> kPattern = [] {
   return made;
 }();
 
-// Memory that a codec may read and write as it likes: its input, and its output with the guard.
+// Memory that a codec may read and write as it likes: its input, and its output between two guards.
 struct Room {
+  uint8_t* const end;
+  alignas(64) uint8_t guard[kGuard];
   alignas(64) uint8_t output[most_bytes(kMostBlock) + kGuard];
   alignas(64) uint8_t input[most_bytes(kMostBlock) + kGuard];
 
   Room(const void* in, size_t in_bytes, size_t out_bytes) : end(output + out_bytes) {
     std::memcpy(input, in, in_bytes);
+    std::memcpy(guard, kPattern.data(), kGuard);
     std::memcpy(end, kPattern.data(), kGuard);
   }
-  size_t overwritten() const {
-    size_t i = kGuard;
-    while (i > 0 && end[i - 1] == kPattern[i - 1]) i--;
-    return i;
+  Overrun overrun(Overrun::By by, size_t count) const {
+    size_t beyond = kGuard, before = kGuard;
+    while (beyond > 0 && end[beyond - 1] == kPattern[beyond - 1]) beyond--;
+    while (before > 0 && guard[kGuard - before] == kPattern[kGuard - before]) before--;
+    if (!beyond && !before) return {};
+    return {by, static_cast<uint32_t>(count), static_cast<uint32_t>(beyond),
+            static_cast<uint32_t>(beyond ? 0 : before)};
   }
-  uint8_t* const end;
 };
 
 // The codecs that exist, for custom_codecs_in_use().
@@ -127,30 +132,31 @@ uint64_t CustomCodec::hash() const {
   return hash;
 }
 
-size_t CustomCodec::encode(const float* elements, size_t count, uint8_t* out) const {
+Overrun CustomCodec::encode(const float* elements, size_t count, uint8_t* out) const {
   Room room(elements, count * sizeof(float), bytes(count));
   std::memset(room.output, 0, bytes(count));
   table_.encode(table_.context, reinterpret_cast<const float*>(room.input), count, room.output);
   std::memcpy(out, room.output, bytes(count));
-  return room.overwritten();
+  return room.overrun(Overrun::By::encode, count);
 }
 
-size_t CustomCodec::decode(const uint8_t* in, size_t count, float* elements) const {
+Overrun CustomCodec::decode(const uint8_t* in, size_t count, float* elements) const {
   Room room(in, bytes(count), count * sizeof(float));
   auto* const output = reinterpret_cast<float*>(room.output);
   // An element that the codec does not write stays NaN, whose error is above any bound.
   std::fill_n(output, count, std::numeric_limits<float>::quiet_NaN());
   table_.decode(table_.context, room.input, count, output);
   std::memcpy(elements, output, count * sizeof(float));
-  return room.overwritten();
+  return room.overrun(Overrun::By::decode, count);
 }
 
 std::string CustomCodec::text_of(const Overrun& overrun) const {
   const bool encodes = overrun.by == Overrun::By::encode;
   return fmt::format(
-      "has custom codec '{}' (version {}), whose {}() wrote {} bytes or more beyond the {} bytes "
-      "of a block of {} elements: correct the codec, or leave it out",
-      name_, version(), encodes ? "encode" : "decode", overrun.beyond,
+      "has custom codec '{}' (version {}), whose {}() wrote {} bytes or more {} the {} bytes of a "
+      "block of {} elements: correct the codec, or leave it out",
+      name_, version(), encodes ? "encode" : "decode",
+      overrun.beyond ? overrun.beyond : overrun.before, overrun.beyond ? "beyond" : "before",
       encodes ? bytes(overrun.count) : overrun.count * sizeof(float), overrun.count);
 }
 

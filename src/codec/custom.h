@@ -1,6 +1,6 @@
 // A program's own block codec: a checked copy of its table of functions (fsccl_block_codec_t). The
 // library does not trust these functions. They read copies and write to memory of the library; the
-// bytes behind that memory show whether a function wrote beyond its end.
+// bytes before and behind that memory show whether a function wrote there.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace fsccl {
 
-// The first write of a codec beyond the memory that it was given.
+// The first write of a codec beyond the memory that it was given, or before it.
 struct Overrun {
   enum class By : uint8_t { nobody, encode, decode };
   By by = By::nobody;
   uint32_t count = 0;   // elements of the block
   uint32_t beyond = 0;  // bytes from the end to the last byte that was seen to be overwritten
+  uint32_t before = 0;  // the same from the begin, if nothing beyond the end was overwritten
   explicit operator bool() const { return by != By::nobody; }
 };
 
@@ -41,13 +42,14 @@ class CustomCodec {
   size_t bytes(size_t count) const { return bytes_[count]; }
   uint64_t hash() const;  // hash of all that the ranks must have alike
 
-  // Encode and decode one block. Each returns how many bytes beyond the end of the output the codec
-  // overwrote, which is 0 if it kept to its size. Only the library's own memory is overwritten.
-  size_t encode(const float* elements, size_t count, uint8_t* out) const;
-  size_t decode(const uint8_t* in, size_t count, float* elements) const;
+  // Encode and decode one block. Each returns whether the codec kept to its size. Only the
+  // library's own memory is overwritten.
+  Overrun encode(const float* elements, size_t count, uint8_t* out) const;
+  Overrun decode(const uint8_t* in, size_t count, float* elements) const;
 
-  // Each returns what is wrong with the codec, to stand behind "rank N": it wrote beyond its size,
-  // or the error of a block of `dtype` is beyond `limit`, the bound with what `dtype` adds to it.
+  // Each returns what is wrong with the codec, to stand behind "rank N": it wrote outside its
+  // memory, or the error of a block of `dtype` is beyond `limit`, the bound with what `dtype` adds
+  // to it.
   std::string text_of(const Overrun& overrun) const;
   std::string text_of(float error, double limit, fsccl_dtype_t dtype) const;
 

@@ -358,6 +358,29 @@ TEST(CustomCodec, AWriteBeyondItsSizeIsTold) {
   }
 }
 
+// The output begins at a guard, too: a loop from the end may run too far.
+TEST(CustomCodec, AWriteBeforeItsOutputIsTold) {
+  const Floats words = normal_floats(128);
+  for (const ptrdiff_t before : {1, 64, 256}) {
+    Liar liar;
+    const auto codec = codec_of(liar.table);
+    const BlockForm form{BlockKind::custom, 128, codec.get()};
+    liar.beyond = 1 - before - static_cast<ptrdiff_t>(codec->bytes(128));
+    const Overrun encoded = encode_floats(words, form, {}).written.overrun;
+    EXPECT_EQ(encoded.by, Overrun::By::encode);
+    EXPECT_EQ(encoded.before, before);
+    EXPECT_EQ(encoded.beyond, 0u);
+    EXPECT_THAT(
+        codec->text_of(encoded),
+        HasSubstr(fmt::format("encode() wrote {} bytes or more before the 192 bytes", before)));
+    liar.beyond = 0;
+    liar.decoded_beyond = 1 - before - static_cast<ptrdiff_t>(128 * sizeof(float));
+    const Overrun decoded = encode_floats(words, form, {.every = 1}).written.overrun;
+    EXPECT_EQ(decoded.by, Overrun::By::decode);
+    EXPECT_EQ(decoded.before, before);
+  }
+}
+
 TEST(CustomCodec, ThoseInUseAreListedOnce) {
   EXPECT_TRUE(custom_codecs_in_use().empty());
   const auto one = codec_of(kFloat12), same = codec_of(kFloat12), other = codec_of(kFloat12, 32);
