@@ -252,6 +252,21 @@ TEST(BlockCodec, OfOtherKindsOrBlocksIsNamed) {
   });
 }
 
+// The units of a lane share memory, which is as large as the largest of them needs. That may be one
+// which is made later.
+TEST(BlockCodec, SharedMemoryIsReportedAsItIsNow) {
+  run_ranks(2, [](Rank& self) {
+    PoolScope pool(self.comm);
+    const CodecCase c{.scope = FSCCL_CODEC_EVERYWHERE};
+    CodecUnit first(c, self, pool.get(), FSCCL_CODEC_INT8);
+    const uint64_t before = first.report().state_bytes;
+    CodecUnit larger({.wire = FSCCL_FLOAT32, .scope = c.scope}, self, pool.get(), FSCCL_CODEC_INT8);
+    const uint64_t own = larger.report().state_bytes - first.report().state_bytes;
+    EXPECT_GT(first.report().state_bytes, before);
+    EXPECT_LT(own, before);
+  });
+}
+
 TEST(BlockCodec, WhatDoesNotFitIsNamedOnEveryRank) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   run_ranks(2, [](Rank& self) {

@@ -67,6 +67,7 @@ Status CodecStaging::enlarge(Area* area, uint64_t bytes) {
   if (bytes <= area->bytes) return success();
   FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, 1, {UseKind::kCodec, ""}));
   if (area->at) (void)pool_.free(area->at).ok();
+  bytes_ += bytes - area->bytes;
   *area = {static_cast<uint8_t*>(memory), bytes};
   return success();
 }

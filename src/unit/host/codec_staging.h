@@ -28,7 +28,7 @@ class CodecStaging {
 
   uint8_t* sent() const { return sent_.at; }
   uint8_t* received() const { return received_.at; }
-  uint64_t bytes() const { return sent_.bytes + received_.bytes; }
+  uint64_t bytes() const { return bytes_; }  // any thread
   LinkCosts link;  // costs of the links of the thread that drives the lane
   DeltaCopies::Workspace work;
   std::vector<float> sums, mine;  // elements of a chunk of a reduction, if the lane has any
@@ -55,6 +55,7 @@ class CodecStaging {
 
   HostPool& pool_;
   Area sent_, received_;
+  std::atomic<uint64_t> bytes_{0};  // the bytes of both areas
   std::unique_ptr<MetricsSource> metrics_;
 };
 

@@ -42,7 +42,7 @@ CodedGather::~CodedGather() {
 Status CodedGather::allocate(uint64_t bytes, const std::string& unit) {
   FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, 1, {UseKind::kCodec, unit}));
   memory_ = static_cast<std::byte*>(memory);
-  figures_.state_bytes = bytes + staging_->bytes();
+  figures_.state_bytes = bytes;
   return success();
 }
 
@@ -117,6 +117,7 @@ void CodedGather::count(const Gathered& what) {
 void CodedGather::report(fsccl_codec_report_t* report) const {
   const std::lock_guard lock(mutex_);
   *report = figures_;
+  report->state_bytes += staging_->bytes();  // other units may have enlarged it since
 }
 
 }  // namespace fsccl

@@ -67,7 +67,7 @@ class CodedGather : public LaneOperation {
   std::shared_ptr<CodecStaging> staging_;
   std::vector<std::byte*> slots_;  // addresses of the slots in the gather that runs
 
-  mutable std::mutex mutex_;  // protects figures_
+  mutable std::mutex mutex_;  // protects figures_, whose state_bytes is without the staging
   fsccl_codec_report_t figures_ = FSCCL_CODEC_REPORT_INIT;
 
  private:

@@ -241,7 +241,6 @@ Completion DeltaGather::end() {
   figures_.plain_us = choice_.recent().plain_ns / 1000;
   figures_.coded_us = choice_.recent().coded_ns / 1000;
   figures_.declines = choice_.out();
-  figures_.state_bytes = copies_.bytes() + staging_->bytes();
   return Completion::over;
 }
 
