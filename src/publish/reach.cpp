@@ -25,7 +25,8 @@ Deadline within(int64_t ms, Deadline deadline) {
 
 // Several hosts may have one address, such as that of a bridge of containers. So an address at
 // which somebody else answers, or nobody, says nothing against a rank that is only slow or full at
-// another of its addresses.
+// another of its addresses. A limit is that of a rank which has answered. Before, it is a limit of
+// this process, such as that of open files, which the caller is told at once.
 Reach::Answer Reach::Place::kind() const {
   switch (answer.code()) {
     case FSCCL_OK:
@@ -35,7 +36,7 @@ Reach::Answer Reach::Place::kind() const {
     case FSCCL_ERR_TIMEOUT:
       return connected ? Answer::later : Answer::silence;
     case FSCCL_ERR_LIMIT:
-      return Answer::later;
+      return connected ? Answer::later : Answer::final;
     default:
       return Answer::final;
   }

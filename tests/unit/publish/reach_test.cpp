@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <limits>
 #include <optional>
@@ -125,6 +127,25 @@ TEST_F(Reaching, AnAnswerThatCannotChangeEndsTheAttempts) {
       reach({local(rank.port())}, other).until(Deadline::never(), kNoLimit);
   EXPECT_EQ(found.status().code(), FSCCL_ERR_MISMATCH);
   EXPECT_THAT(found.status().text(), HasSubstr("it is another one"));
+}
+
+// The process has no descriptor left, so no rank can answer.
+TEST_F(Reaching, ALimitOfThisProcessEndsTheAttempts) {
+  FakeRank rank(key_, 0);
+  const int next = dup(0);
+  close(next);
+  rlimit before{};
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const int64_t begin = now_ns();
+  const Result<Reached> found =
+      reach({local(rank.port())}).until(Deadline::in_ms(kPatienceMs), kNoLimit);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_LT(now_ns() - begin, kPatienceMs * 1'000'000 / 2);
+  EXPECT_EQ(found.status().code(), FSCCL_ERR_LIMIT);
+  EXPECT_THAT(found.status().text(), HasSubstr("ulimit -n"));
 }
 
 // An address at which somebody else is says nothing against the one that refuses still.
