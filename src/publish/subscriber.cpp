@@ -231,8 +231,8 @@ Status Subscriber::read(Peer& peer) {
 // sending; reconnect() finds out which.
 Status Subscriber::lost(Peer& peer, Status why) {
   if (peer.link.ended()) return success();
-  if (why.code() == FSCCL_ERR_PROTOCOL && failures_ >= kMostFailures) return why;
-  failures_ += why.code() == FSCCL_ERR_PROTOCOL ? 1 : 0;
+  if (why.code() == FSCCL_ERR_PROTOCOL && ++failures_ > kMostFailures)
+    return failed(peer, FSCCL_ERR_PROTOCOL, "sends wrong messages again and again: " + why.text());
   peer.link.disconnect();
   peer.retry_ns = now_ns();
   peer.refusals = 0;
@@ -331,15 +331,14 @@ Status Subscriber::commit() {
     complete_.version = 0;  // no torn version is seen, even if memory is short in the middle
   }
   double cpu_s = 0;
-  const bool sound = apply(version, &cpu_s);
+  const Peer* const damaged = apply(version, &cpu_s);
   {
     const std::lock_guard lock(mutex_);
     counts_.apply_cpu_s += cpu_s;
-    if (!sound)
+    if (damaged)
       return ++failures_ <= kMostFailures
                  ? success()
-                 : fail(FSCCL_ERR_PROTOCOL, "subscriber '{}': sums are wrong again and again",
-                        name_);
+                 : failed(*damaged, FSCCL_ERR_PROTOCOL, "sends wrong sums again and again");
     for (const auto& peer : peers_)
       if (peer->link.label() != peers_.front()->link.label())
         return failed(
@@ -362,13 +361,13 @@ Status Subscriber::commit() {
   return success();
 }
 
-// Returns false if the bytes of a link are damaged.
-bool Subscriber::apply(uint64_t version, double* cpu_s) {
+// Returns a rank whose bytes are damaged, or null if there is none.
+const Subscriber::Peer* Subscriber::apply(uint64_t version, double* cpu_s) {
   const CpuTime time(cpu_s);
-  bool sound = true;
+  const Peer* damaged = nullptr;
   for (const auto& peer : peers_)
-    if (peer->link.version() != version) sound = peer->link.apply(scratch_) && sound;
-  return sound;
+    if (peer->link.version() != version && !peer->link.apply(scratch_)) damaged = peer.get();
+  return damaged;
 }
 
 Result<fsccl_publication_t> Subscriber::update(Deadline deadline) {

@@ -79,7 +79,7 @@ class Subscriber {
   Status reconnect(Peer& peer);
   Status go_on();
   Status commit();
-  bool apply(uint64_t version, double* cpu_s);
+  const Peer* apply(uint64_t version, double* cpu_s);
   void choose_target();
   Status ask_all();
   void copy_words(double* cpu_s) const;

@@ -152,6 +152,40 @@ TEST_F(Subscribing, ARankMustBeTheOneOfItsAddress) {
   EXPECT_THAT(made.status().text(), HasSubstr("rank 0 answers at an address of rank 1"));
 }
 
+// Ends a subscriber by what rank 1 says to each connection, and returns the error.
+class NamingTheRank : public Subscribing {
+ protected:
+  template <class Say>
+  Status error_after(const Say& say) {
+    std::vector<uint16_t> got(2 * kEach);
+    auto subscriber = subscribe(got.data()).take();
+    for (size_t time = 0; time <= kTimes; time++) say(time);
+    return subscriber->update(Deadline::in_ms(kPatienceMs)).take_status();
+  }
+  static constexpr size_t kTimes = 20;  // so often a subscriber tries again
+};
+
+TEST_F(NamingTheRank, WhoseMessagesAreWrong) {
+  const Status error =
+      error_after([&](size_t time) { ranks_[1].say(time, FrameType::kSubscribe, {}); });
+  EXPECT_EQ(error.code(), FSCCL_ERR_PROTOCOL);
+  EXPECT_THAT(error.text(), HasSubstr("rank 1 of the publication sends wrong messages"));
+}
+
+TEST_F(NamingTheRank, WhoseSumsAreWrong) {
+  const Status error = error_after([&](size_t time) {
+    if (time == 0) news(1);
+    if (time == 0) ranks_[0].say_copy(1, 1, words(1));
+    ranks_[1].hears_want(0);
+    const VersionHead head{0, 1, 10, whole_bytes(kEach), 7};
+    ranks_[1].say(0, FrameType::kVersion, encode(head));
+    const Bytes zeros(head.bytes);
+    EXPECT_EQ(send_some(ranks_[1].guest(0).fd(), zeros.data(), zeros.size()).value(), zeros.size());
+  });
+  EXPECT_EQ(error.code(), FSCCL_ERR_PROTOCOL);
+  EXPECT_THAT(error.text(), HasSubstr("rank 1 of the publication sends wrong sums"));
+}
+
 // A page of memory to which nobody can write before the test lets it. The thread that writes to it
 // waits until then.
 class HeldPage {
