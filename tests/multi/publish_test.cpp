@@ -420,7 +420,8 @@ TEST_F(Publishing, TwoSubscribersHaveEveryBitOfAThousandSteps) {
   ASSERT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
   for (const int reader : {whole, half}) {
     EXPECT_EQ(last_number(reader, "last"), 1000u) << processes_.report();
-    EXPECT_GT(last_number(reader, "seen"), 50u) << processes_.report();
+    // A loaded machine shows few of the versions to a reader, which takes the newest one each time.
+    EXPECT_GT(last_number(reader, "seen"), 4u) << processes_.report();
     EXPECT_EQ(last_number(reader, "damaged"), 0u) << processes_.report();
   }
 }
