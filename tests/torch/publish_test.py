@@ -189,6 +189,13 @@ def test_a_version_is_that_of_all_ranks_whatever_fails(tmp_path):
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(ValueError, match='a ticket has 256 bytes'):
         fsccl_torch.subscribe({'a': torch.zeros(3)}, ticket=b'short')
+    for unfit, problem in {
+        torch.zeros(3, device='meta'): 'on meta',
+        torch.zeros(3).to_sparse(): 'torch.sparse_coo',
+        torch.zeros([1] * 9): 'of 9 dimensions',
+    }.items():
+        with pytest.raises(ValueError, match=f"'a' is a .*{problem}"):
+            fsccl_torch.subscribe({'a': unfit}, ticket=bytes(256))
     with pytest.raises(fsccl_torch.FscclError, match='not one'):
         fsccl_torch.subscribe({'a': torch.zeros(3)}, ticket=bytes(256))
     with pytest.raises(fsccl_torch.FscclError, match='neither a ticket nor an address'):

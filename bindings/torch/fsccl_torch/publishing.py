@@ -61,6 +61,12 @@ def sharded_dim(name: str, tensor: DTensor) -> int | None:
 def describe(param: c.Param, name: bytes, tensor: torch.Tensor) -> None:
     code, per = MOVED[tensor.dtype]
     shape = [*tensor.shape] if per == 1 else [*tensor.shape, per]
+    if tensor.is_meta or tensor.layout != torch.strided or len(shape) > len(param.shape):
+        raise ValueError(
+            f"fsccl_torch: '{name.decode()}' is a {tensor.layout} tensor of {tensor.dim()} "
+            f'dimensions on {tensor.device}: weights are published and received as dense tensors '
+            f'in memory, of at most {len(param.shape)} dimensions'
+        )
     param.name, param.dims, param.dtype, param.tied_to = name, len(shape), code, -1
     param.shape[: len(shape)] = shape
 
