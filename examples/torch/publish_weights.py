@@ -76,11 +76,24 @@ def write(model, arguments, generator):
     return bytes(byte for byte in text[0].tolist() if byte < CHARACTERS).decode(errors='replace')
 
 
-def generate(arguments):
-    while not pathlib.Path(arguments.ticket).exists():
+def find(state, path):
+    """Subscribes to what the ticket in the file names. The file may be missing, or be that of a
+    training which has ended: then the next training will write another."""
+    tried = b''
+    while True:
+        ticket = path.read_bytes() if path.exists() else b''
+        if ticket != tried:
+            try:
+                return fsccl_torch.subscribe(state, ticket=ticket)
+            except fsccl_torch.FscclError as error:
+                print(f'wait for another ticket: {error}', flush=True)
+            tried = ticket
         time.sleep(0.1)
+
+
+def generate(arguments):
     model, generator = make_model(arguments), torch.Generator().manual_seed(0)
-    with fsccl_torch.subscribe(model.state_dict(), ticket=arguments.ticket) as weights:
+    with find(model.state_dict(), pathlib.Path(arguments.ticket)) as weights:
         while True:
             try:
                 version = weights.update(timeout=None)

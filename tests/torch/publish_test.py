@@ -297,7 +297,11 @@ def test_ctrl_c_ends_the_wait_for_a_version(tmp_path, waiting):
 
 def test_the_example_writes_text_while_it_trains(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != 'PYTEST_ADDOPTS'}
-    small = [f'--ticket={tmp_path / "ticket"}', '--width=32', '--layers=2']
+    ticket = str(tmp_path / 'ticket')
+    with ranks_.Ranks(1, start='spawn') as ranks:  # it leaves a ticket behind
+        ranks.run(trains, 'whole', ticket, None, 1)
+        ranks.run(ends)
+    small = [f'--ticket={ticket}', '--width=32', '--layers=2']
     command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2']
     options = {
         'stdout': subprocess.PIPE,
@@ -308,6 +312,8 @@ def test_the_example_writes_text_while_it_trains(tmp_path):
     writer = subprocess.Popen(
         [sys.executable, EXAMPLE, '--generate', '--length=20', *small], **options
     )
+    waits = writer.stdout.readline()
+    assert 'wait for another ticket' in waits and 'nobody publishes there any more' in waits, waits
     trainer = subprocess.run(
         [*command, EXAMPLE, '--steps=60', *small], check=False, timeout=300, **options
     )
