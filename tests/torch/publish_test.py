@@ -220,13 +220,14 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def waiting():
-    """Starts a process that waits for a publication, or for its second version."""
+    """Starts a process that waits for a publication, for its second version or for subscribers."""
     made = []
 
-    def start(kind, where, **variables):
+    def start(kind, where, program=WAITS, **variables):
         made.append(
             subprocess.Popen(
-                [sys.executable, '-c', WAITS, kind, where],
+                [sys.executable, '-c', program, kind, where],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
                 env={**os.environ, **variables},
@@ -293,6 +294,47 @@ def test_ctrl_c_ends_the_wait_for_a_version(tmp_path, waiting):
         assert process.communicate(timeout=60)[0] == 'interrupted\n'
         assert process.returncode == 0
         ranks.run(ends)
+
+
+CLOSES = """
+import os, signal, sys, threading
+import fsccl_torch, torch
+import torch.distributed as dist
+signal.signal(signal.SIGINT, signal.default_int_handler)
+dist.init_process_group('fsccl', store=dist.HashStore(), rank=0, world_size=1)
+model = torch.nn.Module()
+model.scale = torch.nn.Parameter(torch.ones(()))
+publisher = fsccl_torch.publish(model, ticket=sys.argv[2], linger=600)
+print('published', flush=True)
+sys.stdin.readline()
+fsccl_torch.publish(model)
+
+def tell():
+    while not publisher.closed:
+        os.sched_yield()
+    print('closes', flush=True)
+
+threading.Thread(target=tell).start()
+try:
+    publisher.close()
+except KeyboardInterrupt:
+    print('interrupted')
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_subscribers(tmp_path, waiting):
+    ticket = str(tmp_path / 'ticket')
+    publisher = waiting('closes', ticket, program=CLOSES)
+    assert publisher.stdout.readline() == 'published\n'
+    subscriber = waiting('ticket', ticket)
+    assert subscriber.stdout.readline() == '1\n'
+    subscriber.send_signal(signal.SIGSTOP)  # it never has the second version
+    publisher.stdin.write('go on\n')
+    publisher.stdin.flush()
+    assert publisher.stdout.readline() == 'closes\n'
+    publisher.send_signal(signal.SIGINT)
+    assert publisher.communicate(timeout=60)[0] == 'interrupted\n'
+    assert publisher.returncode == 0
 
 
 def test_the_example_writes_text_while_it_trains(tmp_path):

@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -246,12 +247,26 @@ class Publisher:
 
     def close(self) -> None:
         """Ends this rank's part when subscribers have its last version, or after `linger`
-        seconds. The next publish() of the model makes a new publication."""
+        seconds. The next publish() of the model makes a new publication. Ctrl-C ends the wait; the
+        rank's part then ends by itself."""
         self.closed = True
         handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._end.detach()
-            c.check(c.lib.fsccl_publisher_destroy(handle))
+        if not handle:
+            return
+        self._end.detach()
+        errors: list[BaseException] = []
+
+        def end() -> None:
+            try:
+                c.check(c.lib.fsccl_publisher_destroy(handle))
+            except c.FscclError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=end, daemon=True)
+        thread.start()
+        thread.join()  # unlike a call of the library, it ends with Ctrl-C
+        if errors:
+            raise errors[0]
 
 
 _publishers: weakref.WeakKeyDictionary[torch.nn.Module, Publisher] = weakref.WeakKeyDictionary()
