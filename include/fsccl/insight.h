@@ -412,11 +412,11 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   "activation_bytes" and "checkpoint_bytes", which fsccl_torch.export_model() writes. A key that
  *   a unit lacks is estimated from shapes, by the rules of src/forecast/estimate.h.
  * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "cores_per_host" (where ranks share
- *   cores), "memory_bytes" and "context_bytes" of a rank, "memory_gb_per_s", "tflops" (an object by
- *   type, of a rank), "efficiency" (the part of it that passes reach), "carrier" (plans, nccl),
- *   "within" (one way of a rank) and "between" (one way of a host), each with "link", "gb_per_s"
- *   and "ns", "topology" (a file, or "here"), and "measured" (as fsccl_explain() has it; with
- *   what docs/api/insight.md adds for units, turns and TCP, if those were measured).
+ *   cores), "memory_bytes" and "context_bytes" of a rank, or "host_memory_bytes" that the ranks of
+ *   a host share, "memory_gb_per_s", "tflops" (an object by type, of a rank), "efficiency" (the
+ *   part of it that passes reach), "carrier" (plans, nccl), "within" (one way of a rank) and
+ *   "between" (one way of a host), each with "link", "gb_per_s" and "ns", "topology" (a file, or
+ *   "here"), and "measured" (as fsccl_explain() has it, and as docs/api/insight.md adds to it).
  * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"
  *   (micro-batches), "shard_over" (ranks that share the shards; 0: all; "host": a host's), "layout"
  *   (per_param, flat, ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16),
