@@ -25,9 +25,10 @@ class LimitAdaptor : public Adaptor {
     return result;
   }
   Status deallocate(void* pointer, const MemoryRequest& request) override {
-    FSCCL_TRY(upstream_->deallocate(pointer, request));
+    // The block is given back even if upstream reports an error.
+    Status status = upstream_->deallocate(pointer, request);
     out_ -= request.bytes;
-    return success();
+    return status;
   }
 
  private:

@@ -25,11 +25,12 @@ class Statistics : public Adaptor {
     return result;
   }
   Status deallocate(void* pointer, const MemoryRequest& request) override {
-    FSCCL_TRY(upstream_->deallocate(pointer, request));
+    // The block is given back even if upstream reports an error.
+    Status status = upstream_->deallocate(pointer, request);
     const std::lock_guard lock(mutex_);
     counts_.frees++;
     counts_.live_bytes -= request.bytes;
-    return success();
+    return status;
   }
   fsccl_allocator_stats_t read() const {
     const std::lock_guard lock(mutex_);

@@ -57,6 +57,31 @@ TEST(Adaptors, StatisticsCount) {
   EXPECT_OK(give(counting, blocks[1], 50));
 }
 
+// A source may report an error when a block is given back. The block is gone all the same, so it
+// counts neither against the limit nor as allocated.
+TEST(Adaptors, ABlockWhoseReturnFailsIsGivenBack) {
+  Refusing below;
+  fsccl_allocator_t failing = below.table;
+  static const auto kGiveBack = below.table.deallocate;
+  failing.deallocate = [](void* context, void* pointer, size_t bytes, void* stream) {
+    EXPECT_EQ(kGiveBack(context, pointer, bytes, stream), FSCCL_OK);
+    return FSCCL_ERR_SYSTEM;
+  };
+  fsccl_allocator_t &limit = *below.add(), &counting = *below.add();
+  ASSERT_OK(fsccl_allocator_limit(&failing, 1000, &limit));
+  ASSERT_OK(fsccl_allocator_count(&limit, &counting));
+  for (int turn = 0; turn < 3; ++turn) {
+    void* pointer = nullptr;
+    ASSERT_OK(get(counting, 1000, &pointer));
+    EXPECT_ERROR(give(counting, pointer, 1000), FSCCL_ERR_SYSTEM, "take back the 1000 bytes");
+    EXPECT_EQ(give(counting, pointer, 1000), FSCCL_ERR_INVALID_ARGUMENT);
+  }
+  fsccl_allocator_stats_t stats = FSCCL_ALLOCATOR_STATS_INIT;
+  ASSERT_OK(fsccl_allocator_stats(&counting, &stats));
+  EXPECT_EQ(stats.live_bytes, 0u);
+  EXPECT_EQ(stats.frees, 3u);
+}
+
 TEST(Adaptors, LogHasTheFormOfRmm) {
   TemporaryPath file;
   Refusing below;
