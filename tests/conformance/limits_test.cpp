@@ -232,6 +232,31 @@ struct Pressed {
 
 constexpr size_t kMiB = 1 << 20;
 
+// A limit with which the computation of sizes would overflow is refused on all ranks, even if only
+// one rank gives it. The largest one that is accepted is more than there are addresses for.
+TEST(Limits, OneBeyondAnyMachineIsRefused) {
+  run_ranks(2, [](Rank& self) {
+    for (const uint64_t limit :
+         {UINT64_MAX, UINT64_MAX - (1 << 21), UINT64_MAX / 3 + 1, (uint64_t{1} << 46) + 1})
+      for (const int rehearsal : {0, 1})
+        for (const int giver : {0, 1}) {
+          fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+          config.limit_bytes = self.rank == giver ? limit : 16 * kMiB;
+          config.dry_run = rehearsal;
+          fsccl_pool_t pool = nullptr;
+          const fsccl_status_t status = fsccl_pool_create(self.comm, &config, &pool);
+          if (self.rank == giver) {
+            EXPECT_ERROR(status, FSCCL_ERR_INVALID_ARGUMENT, "limit_bytes", "70368744177664",
+                         "FSCCL_POOL_LIMIT");
+          } else {
+            EXPECT_NE(status, FSCCL_OK);
+          }
+        }
+    const PoolScope pool(self.comm, 16 * kMiB);  // the communicator works as before
+    EXPECT_EQ(pool.stats().limit_bytes, 16 * kMiB);
+  });
+}
+
 TEST(Limits, TheProgramIsAskedBeforeTheLimitRefuses) {
   run_ranks(2, [](Rank& self) {
     Pressed pressed(self.comm, 16 * kMiB, 0);

@@ -148,8 +148,8 @@ Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
   FSCCL_TRY(config_status());
   FSCCL_TRY(all_ok(comm, check_descriptors(kDescriptorsToMake, "make a pool"),
                    "open the files of a pool"));
-  Result<PoolSource> source =
-      config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
+  Result<PoolSource> source = config.dry_run && given.ok() ? Result<PoolSource>(PoolSource{})
+                                                           : PoolSource::of(std::move(given));
   if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
   FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
