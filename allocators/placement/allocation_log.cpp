@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/threads.h"
+#include "base/wait.h"
 #include "base/whole_file.h"
 #include "base/write_file.h"
 
@@ -19,7 +20,35 @@ namespace {
 
 constexpr size_t kMostCollected = 64u << 10;
 constexpr int64_t kPatienceMs = 100;  // time for the reader of a FIFO to read something
+constexpr int64_t kLockMs = 1000, kNapNs = 1'000'000;
 constexpr std::string_view kHead = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+// Takes the lock of the file. Another program may hold it for as long as it likes, so the wait ends
+// after a second, with EWOULDBLOCK. Returns an error number, or 0.
+int lock(const Fd& fd) {
+  int error = 0;
+  const auto tried = [&] {
+    error = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    return error != EWOULDBLOCK && error != EINTR;
+  };
+  (void)wait_until(tried, Deadline::in_ms(kLockMs), kNothingBreaks, Naps(kNapNs));
+  return error;
+}
+
+// Pools of several ranks may share the file, so only the first one writes the head, under the lock.
+// A file that is not empty gets no head, so it is used even if it stays locked. Only for a regular
+// file does the length tell whether it has a head already. Returns why this failed, or nothing.
+std::string write_head(const Fd& fd, bool in_place) {
+  const int locked = lock(fd);
+  struct stat file{};
+  if (::fstat(fd.get(), &file) != 0) return why_not_written(errno);
+  const bool headed = !in_place && file.st_size > 0;
+  if (locked == EWOULDBLOCK) return headed ? "" : "another program has locked it (flock)";
+  if (locked != 0) return why_not_written(locked);
+  const int error = headed ? 0 : write_all(fd.get(), kHead, kPatienceMs);
+  ::flock(fd.get(), LOCK_UN);
+  return error == 0 ? "" : why_not_written(error);
+}
 
 }  // namespace
 
@@ -39,15 +68,8 @@ Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& pa
                   0600);
   });
   if (!fd.valid()) return refused(why_not_written(errno));
-  struct stat file{};
-  // Pools of several ranks may share the file, so only the first one writes the head, under the
-  // lock. Only for a regular file does the length tell whether it has a head already.
-  if (::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &file) != 0)
-    return refused(why_not_written(errno));
-  const bool headed = !place.value().in_place && file.st_size > 0;
-  const int error = headed ? 0 : write_all(fd.get(), kHead, kPatienceMs);
-  ::flock(fd.get(), LOCK_UN);
-  if (error) return refused(why_not_written(error));
+  const std::string problem = write_head(fd, place.value().in_place);
+  if (!problem.empty()) return refused(problem);
   return std::unique_ptr<AllocationLog>(new AllocationLog(path, setting, std::move(fd)));
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <regex>
@@ -71,6 +72,28 @@ TEST(AllocationLog, RefusesWhatIsNoFileOfItsOwn) {
     ASSERT_FALSE(log.ok()) << name;
     EXPECT_EQ(log.status().code(), FSCCL_ERR_CONFIG);
     EXPECT_THAT(log.status().text(), testing::HasSubstr(directory.path(name)));
+  }
+}
+
+// Another program may hold the lock of the file for ever. A file with lines is used nonetheless,
+// and an empty one, which would have no head, is refused.
+TEST(AllocationLog, WaitsForALockNoLongerThanASecond) {
+  const TemporaryDirectory directory;
+  for (const std::string before : {"", "Thread,Time,Action,Pointer,Size,Stream\n"}) {
+    directory.write("log.csv", before);
+    const Fd other =
+        make_fd([&] { return ::open(directory.path("log.csv").c_str(), O_RDONLY | O_CLOEXEC); });
+    ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+    Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(directory.path("log.csv"));
+    EXPECT_EQ(log.ok(), !before.empty());
+    if (!log.ok()) {
+      EXPECT_EQ(log.status().code(), FSCCL_ERR_CONFIG);
+      EXPECT_THAT(log.status().text(), testing::HasSubstr("another program has locked it"));
+      continue;
+    }
+    log.value()->allocate(1, 1, 1, 0);
+    log.value()->flush();
+    EXPECT_EQ(lines_of(directory.read("log.csv")).size(), 2u);
   }
 }
 
