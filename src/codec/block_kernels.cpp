@@ -5,6 +5,7 @@
 #include "hwy/highway.h"
 #include "codec/block_codes_inl.h"
 #include "codec/block_kernels.h"
+#include "kernels/float_mode.h"
 #include "kernels/targets.h"
 // clang-format on
 #include <algorithm>
@@ -247,21 +248,25 @@ FSCCL_COMPILED_FOR_TARGETS(add_sums_here)
 
 void encode_block_kernel(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                          BlockEncoding& work) {
+  const DefaultFloatMode mode;
   encode_here_for(supported_targets())(from, dtype, count, form, work);
 }
 
 void decode_block_kernel(void* to, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                          BlockDecoding& work) {
+  const DefaultFloatMode mode;
   decode_here_for(supported_targets())(to, dtype, count, form, work);
 }
 
 void encode_sum_kernel(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                        BlockEncoding& work) {
+  const DefaultFloatMode mode;
   encode_sums_here_for(supported_targets())(from, dtype, count, form, work);
 }
 
 void add_sum_kernel(float* sums, size_t count, const BlockForm& form, bool adds,
                     BlockDecoding& work) {
+  const DefaultFloatMode mode;
   add_sums_here_for(supported_targets())(sums, count, form, adds, work);
 }
 }  // namespace fsccl

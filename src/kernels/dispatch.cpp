@@ -9,6 +9,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/float_mode.h"
 #include "kernels/kernel_table.h"
 #include "kernels/kernels.h"
 
@@ -158,6 +159,7 @@ void copy_by(const Kernels::Kernel& way, void* dst, const void* src, size_t byte
 
 bool cast_by(const Kernels::Kernel& way, void* dst, fsccl_dtype_t to, const void* src,
              fsccl_dtype_t from, size_t count) {
+  const DefaultFloatMode mode;
   way.table->cast[float_index(to)][float_index(from)](dst, src, count, way.variant);
   return true;
 }
@@ -171,6 +173,7 @@ KernelTable::Sum sum_of(const Reduce& args, const KernelTable& table) {
 }
 
 bool reduce_by(const Kernels::Kernel& way, const Reduce& args) {
+  const DefaultFloatMode mode;
   const KernelTable& table = *way.table;
   if (const KernelTable::Sum sum = sum_of(args, table)) {
     sum(args, way.variant);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/float_mode.h"
 #include "kernels/kernels.h"
 
 namespace fsccl::cuda {
@@ -78,6 +79,7 @@ Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t m
 
 ReduceLaunch reduce_launch(const CUdeviceptr* bases, uint32_t sources,
                            const ReduceEpilogue& epilogue) {
+  const DefaultFloatMode mode;
   ReduceLaunch launch{};
   const Quotient<double> quotient(epilogue.scale, epilogue.divisor);
   launch.scale = quotient.factor;

@@ -198,7 +198,14 @@ bool CodedSum::sum_chunk(Operation& op, size_t number, uint64_t at, size_t count
     }
     const std::byte* const from = elements_[number] + at * size;
     cast(q > 0 ? own : sums, FSCCL_FLOAT32, from, range.dtype, count, Stores::cached);
-    for (size_t i = 0; q > 0 && i < count; i++) sums[i] += own[i];
+    const void* const both[] = {sums, own};
+    if (q > 0)
+      reduce({.sources = both,
+              .n = 2,
+              .from = FSCCL_FLOAT32,
+              .dst = sums,
+              .to = FSCCL_FLOAT32,
+              .count = count});
   }
   return true;
 }
