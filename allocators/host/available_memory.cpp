@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 #include <sstream>
@@ -47,11 +48,14 @@ void consider(AvailableMemory& least, uint64_t bytes, uint64_t total, const std:
 struct GroupFiles {
   const char* limit;
   const char* usage;
-  const char* cache_field;  // field of memory.stat: page cache that can be dropped
+  // fields of memory.stat: page cache, which the system drops on demand
+  std::array<const char*, 2> cache_fields;
 };
-constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
-                                  "total_inactive_file "};
-constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file "};
+constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes",
+                                  "memory.usage_in_bytes",
+                                  {"total_inactive_file ", "total_active_file "}};
+constexpr GroupFiles kVersion2 = {
+    "memory.max", "memory.current", {"inactive_file ", "active_file "}};
 
 // Considers the group at mount + path, and all groups above it.
 void consider_groups(AvailableMemory& least, const std::string& root, const std::string& mount,
@@ -61,7 +65,9 @@ void consider_groups(AvailableMemory& least, const std::string& root, const std:
     const std::optional<uint64_t> limit = read_number(folder + files.limit),
                                   usage = read_number(folder + files.usage);
     if (limit && usage) {
-      const uint64_t cache = read_field(folder + "memory.stat", files.cache_field).value_or(0);
+      uint64_t cache = 0;
+      for (const char* const field : files.cache_fields)
+        cache += read_field(folder + "memory.stat", field).value_or(0);
       const uint64_t used = *usage > cache ? *usage - cache : 0;
       consider(least, *limit > used ? *limit - used : 0, *limit,
                "the memory limit of control group " + (path.empty() ? "/" : path));

@@ -67,13 +67,13 @@ void apply_cgroup_memory(const std::string& directory, Limits* limits) {
   if (maximum == kUnlimited) return;
   const std::string name = fmt::format("the container's memory ({})", file);
   lower(&limits->memory_bytes, maximum, name);
-  // Clean file pages count as used, but the system gives them up on demand.
+  // The page cache counts as used, but the system gives it up on demand.
   const uint64_t used = first_number(read_small_file(directory + "/memory.current"));
   const std::string statistics = fmt::format("\n{}", read_small_file(directory + "/memory.stat"));
-  const size_t found = statistics.find("\ninactive_file ");
-  const uint64_t evictable = found == std::string::npos
-                                 ? 0
-                                 : first_number(std::string_view(statistics).substr(found + 15));
+  uint64_t evictable = 0;
+  for (const std::string_view field : {"\ninactive_file ", "\nactive_file "})
+    if (const size_t found = statistics.find(field); found != std::string::npos)
+      evictable += first_number(std::string_view(statistics).substr(found + field.size()));
   if (used == kUnlimited) return;
   const uint64_t held = used - std::min(used, evictable);
   lower(&limits->memory_available_bytes, maximum - std::min(maximum, held), name);

@@ -52,7 +52,8 @@ TEST_F(AvailableMemoryTest, AParentGroupLimits) {
   write("/sys/fs/cgroup/job/rank/memory.current", "10\n");
   write("/sys/fs/cgroup/job/memory.max", "500000\n");
   write("/sys/fs/cgroup/job/memory.current", "300000\n");
-  write("/sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_anon 9\ninactive_file 50000\n");
+  write("/sys/fs/cgroup/job/memory.stat",
+        "anon 5\ninactive_anon 9\nactive_anon 7\ninactive_file 20000\nactive_file 30000\n");
   const AvailableMemory memory = available_memory(root_);
   EXPECT_EQ(memory.bytes, 500'000U - 250'000U);
   EXPECT_EQ(memory.total, 500'000U);

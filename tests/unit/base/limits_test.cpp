@@ -46,8 +46,9 @@ TEST(Limits, TheTightestGroupCounts) {
   write_machine(root, "1:name=systemd:/x\n0::/job/step\n");
   root.write("sys/fs/cgroup/job/memory.max", std::to_string(8 * kGiB) + "\n");
   root.write("sys/fs/cgroup/job/memory.current", std::to_string(5 * kGiB) + "\n");
-  root.write("sys/fs/cgroup/job/memory.stat",
-             "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\nactive_file 3\n");
+  root.write("sys/fs/cgroup/job/memory.stat", "active_file " + std::to_string(kGiB) +
+                                                  "\nanon 1\ninactive_file " +
+                                                  std::to_string(kGiB) + "\n");
   root.write("sys/fs/cgroup/job/step/memory.max", "max\n");
   root.write("sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
   root.write("sys/fs/cgroup/job/cpu.max", "50000 100000\n");
