@@ -39,6 +39,10 @@ constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
 // Larger arenas are left out of core files.
 constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;
 
+// An arena is the memory of a pool or a single block of fsccl_allocator_host().
+constexpr const char* kAskForLess =
+    "ask for less: a smaller block, or a lower limit of the pool (FSCCL_POOL_LIMIT)";
+
 bool round_up_to_page(uint64_t value, uint64_t* result) {
   const uint64_t mask = page_bytes() - 1;
   if (value > UINT64_MAX - mask) return false;
@@ -49,13 +53,12 @@ bool round_up_to_page(uint64_t value, uint64_t* result) {
 Status check_limit(rlim_t limit, uint64_t bytes, const char* name, const char* command) {
   if (limit == RLIM_INFINITY || bytes <= limit) return success();
   return fail(FSCCL_ERR_LIMIT,
-              "host arena: needs {} bytes, the limit {} is {} bytes; raise it ({}) or lower the "
-              "pool's limit (FSCCL_POOL_LIMIT)",
-              bytes, name, static_cast<uint64_t>(limit), command);
+              "host arena: needs {} bytes, the limit {} is {} bytes; raise it ({}) or {}", bytes,
+              name, static_cast<uint64_t>(limit), command, kAskForLess);
 }
 
 Result<Fd> create_file(uint64_t bytes) {
-  // The error of resize_file() would not name the pool's limit, which can be lowered as well.
+  // The error of resize_file() would not say that asking for less helps as well.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0)
     FSCCL_TRY(check_limit(limit.rlim_cur, bytes, "RLIMIT_FSIZE", "ulimit -f unlimited"));
@@ -94,8 +97,8 @@ Result<HostArena> HostArena::with_sizes(int ranks, uint64_t control_bytes, uint6
   if (!fits || arena.total_bytes_ == 0) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "host arena: {} ranks with {} bytes each and {} control bytes is not a size that "
-                "can be mapped; lower the pool's limit",
-                ranks, region_bytes, control_bytes);
+                "can be mapped; {}",
+                ranks, region_bytes, control_bytes, kAskForLess);
   }
   return arena;
 }
@@ -167,16 +170,12 @@ Status HostArena::map() {
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
       return fail(FSCCL_ERR_LIMIT,
                   "host arena: no address space for {} bytes, the limit RLIMIT_AS is {} bytes; "
-                  "raise it (ulimit -v unlimited) or "
-                  "lower the pool's limit "
-                  "(FSCCL_POOL_LIMIT)",
-                  wanted, static_cast<uint64_t>(limit.rlim_cur));
+                  "raise it (ulimit -v unlimited) or {}",
+                  wanted, static_cast<uint64_t>(limit.rlim_cur), kAskForLess);
     }
     if (error == ENOMEM) {
-      return fail(
-          FSCCL_ERR_LIMIT,
-          "host arena: no address space for {} bytes; lower the pool's limit (FSCCL_POOL_LIMIT)",
-          wanted);
+      return fail(FSCCL_ERR_LIMIT, "host arena: no address space for {} bytes; {}", wanted,
+                  kAskForLess);
     }
     return fail_errno(error, fmt::format("host arena: mmap of {} bytes of address space", wanted));
   }

@@ -112,9 +112,8 @@ Status check_available(uint64_t bytes) {
     return success();
   return fail(FSCCL_ERR_OUT_OF_MEMORY,
               "host arena: wanted {} more bytes, but only {} are available in {} (of which {} are "
-              "left to others); use smaller "
-              "units or a smaller pool, "
-              "or give this process more memory",
+              "left to others); use smaller blocks, smaller units or a smaller pool, or give this "
+              "process more memory",
               bytes, available.bytes, available.source, margin);
 }
 
