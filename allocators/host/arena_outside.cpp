@@ -1,5 +1,7 @@
 // Arenas on memory of a source of the program: a range of its file, or memory without a file.
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 #include <utility>
@@ -8,12 +10,31 @@
 
 namespace fsccl {
 
+namespace {
+
+// An arena begins at a multiple of 2 MiB, at which a file of larger pages cannot be mapped.
+constexpr uint64_t kMostPageBytes = uint64_t{2} << 20;
+
+Status check_pages(int fd) {
+  struct statfs system{};
+  if (fstatfs(fd, &system) != 0 || system.f_type != HUGETLBFS_MAGIC) return success();
+  const auto page = static_cast<uint64_t>(system.f_bsize);
+  if (page <= kMostPageBytes) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "host arena: the source's file consists of huge pages of {} bytes each, and pages of "
+              "at most {} bytes can be used; give a file of such pages",
+              page, kMostPageBytes);
+}
+
+}  // namespace
+
 Result<HostArena> HostArena::adopt(Fd fd, uint64_t file_offset, int ranks, uint64_t control_bytes,
                                    uint64_t region_bytes) {
   FSCCL_ASSIGN(HostArena arena, with_sizes(ranks, control_bytes, region_bytes));
   struct stat state{};
   if (fstat(fd.get(), &state) != 0)
     return fail_errno(errno, "host arena: fstat of the source's file");
+  FSCCL_TRY(check_pages(fd.get()));
   uint64_t end = 0;
   const bool wraps =
       __builtin_add_overflow(file_offset, arena.total_bytes_, &end) || end > INT64_MAX;

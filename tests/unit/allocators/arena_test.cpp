@@ -83,6 +83,18 @@ TEST(HostArena, AdoptsARangeOfAFile) {
   EXPECT_FALSE(HostArena::adopt(Fd(), 0, 2, kControl, kBytes).ok());
 }
 
+TEST(HostArena, RefusesAFileOfPagesThatAreTooLarge) {
+  constexpr uint64_t kPage = uint64_t{1} << 30;
+  constexpr unsigned kHugetlb = 4, kOf1GiB = 30u << 26;  // MFD_HUGETLB | MFD_HUGE_1GB
+  const Fd file(memfd_create("source", MFD_CLOEXEC | kHugetlb | kOf1GiB));
+  if (!file.valid()) GTEST_SKIP() << "this system has no huge pages of 1 GiB";
+  ASSERT_EQ(ftruncate(file.get(), 2 * kPage), 0);
+  const Result<HostArena> arena = HostArena::adopt(Fd(dup(file.get())), 0, 1, 0, kPage);
+  EXPECT_EQ(arena.status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_NE(arena.status().text().find("huge pages of 1073741824 bytes"), std::string::npos)
+      << arena.status().text();
+}
+
 TEST(HostArena, OverMemoryWithoutAFile) {
   constexpr uint64_t kBytes = 1 << 20;
   void* const memory =
