@@ -333,9 +333,12 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const Costs typical = comm->typical_costs_of(farthest);
   // Costs of a network are not kept, because they depend on both of its ends.
   std::optional<KeptCosts> kept;
+  size_t ring_bytes = 0, slot_bytes = 0;
+  engine.channel->slots(comm->rank_, &ring_bytes, &slot_bytes);
   if (measures && comm->rank_ == other && !comm->oversubscribed() &&
       !engine.channel->traits().mirrors)
-    kept.emplace(transport->name(), comm->context_->link(comm->members_.front(), farthest));
+    kept.emplace(transport->name(), comm->context_->link(comm->members_.front(), farthest),
+                 slot_bytes);
   Costs costs = known      ? *known
                 : !fresh   ? parent->collectives_->options().select.costs
                 : measures ? calibrate(startup, other, typical, comm->oversubscribed(),

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "base/build.h"
 #include "base/hash.h"
 #include "base/json_file.h"
 #include "base/kept_file.h"
 #include "base/processor.h"
-#include "base/version.h"
 
 namespace fsccl {
 namespace {
@@ -82,9 +82,7 @@ class Reader : JsonReader {
 
 RaceKey race_key() {
   const std::string info = processor_info();
-  const uint32_t version = library_version();
-  return {processor_model(info), processor_field(info, "microcode"),
-          fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)};
+  return {processor_model(info), processor_field(info, "microcode"), library_build()};
 }
 
 KernelChoice choice_of(const std::vector<Race>& races) {

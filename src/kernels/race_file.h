@@ -1,6 +1,7 @@
 // The results of a race on this processor, kept for later starts (base/kept_file.h):
-//   {"fsccl_kernels": 1, "processor": "..", "microcode": "..", "library": "0.1.0",
-//    "by": "probes", "races": {"copy_past": {"nt@avx3": [19.1, 19.3, 19.0], ..}, ..}}
+//   {"fsccl_kernels": 1, "processor": "..", "microcode": "..", "by": "probes",
+//    "library": "0.1.0 (gcc 12.2.0, optimization 3, sanitizers none)",
+//    "races": {"copy_past": {"nt@avx3": [19.1, 19.3, 19.0], ..}, ..}}
 // The times are ns for each KiB read and written, one for each repeat; the choice follows from them
 // (winner_of()). The file is not trusted: a file of another machine or another user, or in another
 // form, is ignored, and any other file can only choose among variants that give the same bits.
@@ -18,7 +19,7 @@ struct RaceKey {
 
   bool operator==(const RaceKey&) const = default;
 };
-RaceKey race_key();  // the key of this machine and this library
+RaceKey race_key();  // the key of this machine and this build
 
 struct RaceRecord {
   RaceKey key;

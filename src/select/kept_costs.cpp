@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "base/build.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/kept_file.h"
 #include "base/log.h"
 #include "base/processor.h"
-#include "base/version.h"
 
 namespace fsccl {
 namespace {
@@ -61,14 +61,15 @@ Costs middle_of(const std::vector<const Costs*>& costs) {
 
 }  // namespace
 
-std::string KeptCosts::file_of(const std::string& machine) {
+std::string KeptCosts::file_of(const std::string& machine, size_t slot_bytes) {
   const std::string info = processor_info();
   utsname system{};
   (void)::uname(&system);
-  return kept_file_path(fmt::format(
-      "costs-{:016x}.json",
-      hash_of(fmt::format("{}\n{}\n{}\n{}\n{}", machine, processor_model(info),
-                          processor_field(info, "microcode"), system.release, library_version()))));
+  return kept_file_path(
+      fmt::format("costs-{:016x}.json",
+                  hash_of(fmt::format("{}\n{}\n{}\n{}\n{}\n{}", machine, processor_model(info),
+                                      processor_field(info, "microcode"), system.release,
+                                      library_build(), slot_bytes))));
 }
 
 KeptCosts::KeptCosts(std::string path, std::string machine, std::string_view transport,

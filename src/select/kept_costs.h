@@ -15,9 +15,10 @@ namespace fsccl {
 class KeptCosts {
  public:
   // Reads the file. A file that is damaged counts as no file. The name of the file has a hash of
-  // the processor, its microcode, the kernel and the library.
-  KeptCosts(std::string_view transport, topo::LinkClass link)
-      : KeptCosts(file_of(machine_name()), machine_name(), transport, link) {}
+  // the processor, its microcode, the kernel, the build of the library and the size of a slot,
+  // which limits the bytes that a measurement moves at a time.
+  KeptCosts(std::string_view transport, topo::LinkClass link, size_t slot_bytes)
+      : KeptCosts(file_of(machine_name(), slot_bytes), machine_name(), transport, link) {}
   KeptCosts(std::string path, std::string machine, std::string_view transport,
             topo::LinkClass link);
 
@@ -28,7 +29,7 @@ class KeptCosts {
 
  private:
   static constexpr size_t kStarts = 3;
-  static std::string file_of(const std::string& machine);
+  static std::string file_of(const std::string& machine, size_t slot_bytes);
 
   std::string path_;  // empty if nothing can be kept
   Tuning::Measured key_;

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/build.h"
 #include "base/clock.h"
 #include "base/processor.h"
 #include "kernels/race_file.h"
@@ -412,6 +413,9 @@ TEST(Processor, IsKnownByWhatTheSystemSays) {
       "vendor_id GenuineIntel, cpu family 6, model 143, model name Intel  Xeon  , stepping 8");
   EXPECT_EQ(processor_model(""), "unknown processor");
   EXPECT_NE(race_key().processor, "");
+  // Builds that are optimized differently have different names, which are those of their races.
+  EXPECT_EQ(race_key().library, library_build());
+  EXPECT_NE(library_build().find("optimization "), std::string::npos) << library_build();
 }
 
 }  // namespace

@@ -89,6 +89,22 @@ TEST_F(KeptCostsTest, EnoughStartsGiveTheMiddleOfEachTime) {
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
 }
 
+TEST_F(KeptCostsTest, EverySizeOfASlotHasItsOwn) {
+  const char* const before = ::getenv("XDG_CACHE_HOME");
+  const std::string folder = before ? before : "";
+  ::setenv("XDG_CACHE_HOME", (folder_ + "/cache").c_str(), 1);
+  const auto of_slots = [](size_t bytes) {
+    return KeptCosts("shm", topo::LinkClass::cache, bytes);
+  };
+  for (const double exchange : {100, 200, 300}) of_slots(65536).add(found(exchange));
+  EXPECT_NE(of_slots(65536).enough(), nullptr);
+  EXPECT_EQ(of_slots(32768).enough(), nullptr);
+  if (before)
+    ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  else
+    ::unsetenv("XDG_CACHE_HOME");
+}
+
 TEST_F(KeptCostsTest, EachLinkHasItsOwn) {
   keep({300, 200, 100});
   KeptCosts other = kept(topo::LinkClass::numa);
