@@ -41,7 +41,7 @@ double middle_of(const std::vector<const Costs*>& costs, double Costs::* which) 
 // known from the starts that could read.
 Costs middle_of(const std::vector<const Costs*>& costs) {
   Costs found = *costs.front();
-  for (double Costs::* const which : {&Costs::exchange, &Costs::copy_per_byte})
+  for (double Costs::* const which : {&Costs::exchange, &Costs::message, &Costs::copy_per_byte})
     found.*which = middle_of(costs, which);
   for (Cost Costs::* const which : {&Costs::slot_cached, &Costs::slot_streaming})
     found.*which = middle_of(costs, which);

@@ -37,6 +37,7 @@ class KeptCostsTest : public ::testing::Test {
   static Costs found(double exchange, bool reads = true) {
     Costs costs;
     costs.exchange = exchange;
+    costs.message = exchange / 4;
     costs.slot_cached = {{50, 50000 - exchange, 9000 + exchange}};
     costs.read = {{exchange, 1000, 2000}};
     costs.side_by_side = exchange < 200 ? SideBySide::both : SideBySide::none;
@@ -78,6 +79,7 @@ TEST_F(KeptCostsTest, EnoughStartsGiveTheMiddleOfEachTime) {
   const KeptCosts all = kept();
   ASSERT_NE(all.enough(), nullptr);
   EXPECT_EQ(all.enough()->exchange, 200);
+  EXPECT_EQ(all.enough()->message, 50);
   EXPECT_EQ(all.enough()->slot_cached.ns, (std::array<double, 3>{50, 49800, 9200}));
   EXPECT_EQ(all.enough()->read.ns[0], 200);
   EXPECT_EQ(all.enough()->read_to_slots, found(200).read_to_slots);
