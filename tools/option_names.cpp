@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cctype>
 #include <utility>
+
+#include "base/ascii.h"
 
 namespace {
 
@@ -25,7 +26,7 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kOptions{
 // Keys that are no words of English stand without quotation marks, too.
 bool is_bare(const std::string& text, size_t at, const std::string& key) {
   const auto joins = [&](size_t i) {
-    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 ||
+    return i < text.size() && (fsccl::ascii::is_alphanumeric(text[i]) ||
                                std::string_view("_.\"/-").find(text[i]) != std::string_view::npos);
   };
   return key.find('_') != std::string::npos && (at == 0 || !joins(at - 1)) &&

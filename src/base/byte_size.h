@@ -2,13 +2,14 @@
 // programs: "65536", "64K", "4GB", "1.5GiB". A unit is a power of 1024. It may be in upper or lower
 // case, and B or iB may follow it.
 #pragma once
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/ascii.h"
 
 namespace fsccl {
 
@@ -23,8 +24,7 @@ inline std::optional<uint64_t> parse_byte_size(std::string_view text) {
   const auto [after, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
   if (whole_error != std::errc() || error != std::errc()) return std::nullopt;
   std::string unit(after, end);
-  for (char& letter : unit)
-    letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  for (char& letter : unit) letter = ascii::upper(letter);
   if (unit.size() == 3 && unit.ends_with("IB")) unit.resize(1);
   if (unit.ends_with("B")) unit.pop_back();
   const size_t power = unit.empty() ? 0 : std::string_view("KMGT").find(unit[0]) + 1;

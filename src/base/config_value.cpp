@@ -1,11 +1,11 @@
 #include "base/config_value.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <climits>
 #include <numeric>
 
+#include "base/ascii.h"
 #include "base/byte_size.h"
 
 namespace fsccl {
@@ -13,13 +13,6 @@ namespace {
 
 constexpr size_t kMaxPath = 4095;
 constexpr size_t kMaxQuoted = 80;
-
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) ==
-           std::tolower(static_cast<unsigned char>(y));
-  });
-}
 
 bool has_auto(const ConfigSpec& spec) { return std::string_view(spec.default_text) == "auto"; }
 
@@ -48,7 +41,7 @@ Status refuse(const ConfigSpec& spec, std::string_view text) {
 
 Result<ConfigValue> parse_numeric(const ConfigSpec& spec, std::string_view text) {
   ConfigValue value;
-  if (has_auto(spec) && equal_ignoring_case(text, "auto")) {
+  if (has_auto(spec) && ascii::equal_ignoring_case(text, "auto")) {
     value.number = -1;
     return value;
   }
@@ -62,13 +55,13 @@ Result<ConfigValue> parse_numeric(const ConfigSpec& spec, std::string_view text)
 Result<ConfigValue> parse_bool(const ConfigSpec& spec, std::string_view text) {
   ConfigValue value;
   for (const char* yes : {"1", "true", "yes", "on"}) {
-    if (equal_ignoring_case(text, yes)) {
+    if (ascii::equal_ignoring_case(text, yes)) {
       value.number = 1;
       return value;
     }
   }
   for (const char* no : {"0", "false", "no", "off"}) {
-    if (equal_ignoring_case(text, no)) return value;
+    if (ascii::equal_ignoring_case(text, no)) return value;
   }
   return refuse(spec, text);
 }
@@ -76,8 +69,7 @@ Result<ConfigValue> parse_bool(const ConfigSpec& spec, std::string_view text) {
 Result<ConfigValue> parse_text(const ConfigSpec& spec, std::string_view text) {
   const size_t maximum =
       spec.type == ConfigType::kPath ? kMaxPath : static_cast<size_t>(spec.maximum);
-  const bool printable = std::none_of(
-      text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
+  const bool printable = std::none_of(text.begin(), text.end(), ascii::is_control);
   if (text.size() > maximum || !printable) return refuse(spec, text);
   ConfigValue value;
   value.text = text;
@@ -87,7 +79,7 @@ Result<ConfigValue> parse_text(const ConfigSpec& spec, std::string_view text) {
 // Returns the index of the word, or -1.
 int64_t find_word(const std::vector<std::string>& words, std::string_view text) {
   for (size_t i = 0; i < words.size(); ++i) {
-    if (equal_ignoring_case(text, words[i])) return static_cast<int64_t>(i);
+    if (ascii::equal_ignoring_case(text, words[i])) return static_cast<int64_t>(i);
   }
   return -1;
 }
@@ -176,9 +168,9 @@ std::vector<std::string> config_words(const ConfigSpec& spec) {
     std::string word;
     for (const char c : rest.substr(0, comma)) {
       if (c == ' ' || (c == 'k' && word.empty())) continue;
-      const bool capital = std::isupper(static_cast<unsigned char>(c)) != 0;
+      const bool capital = ascii::is_upper(c);
       if (capital && !word.empty()) word += '-';
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      word += ascii::lower(c);
     }
     words.push_back(std::move(word));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
@@ -188,8 +180,7 @@ std::vector<std::string> config_words(const ConfigSpec& spec) {
 
 std::string quote(std::string_view text) {
   std::string result = "\"";
-  for (const char c : text.substr(0, kMaxQuoted))
-    result += std::iscntrl(static_cast<unsigned char>(c)) ? '?' : c;
+  for (const char c : text.substr(0, kMaxQuoted)) result += ascii::is_control(c) ? '?' : c;
   return result + (text.size() > kMaxQuoted ? "...\"" : "\"");
 }
 

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
 
+#include "base/ascii.h"
 #include "base/config_value.h"
 #include "base/fd.h"
 #include "base/whole_file.h"
@@ -79,7 +79,7 @@ void set_log_rank(int rank) {
 std::string format_log_line(LogLevel level, int rank, std::string_view text) {
   std::string line = rank < 0 ? fmt::format("fsccl[-] {}: ", level_name(level))
                               : fmt::format("fsccl[{}] {}: ", rank, level_name(level));
-  for (const char c : text) line += std::iscntrl(static_cast<unsigned char>(c)) ? ' ' : c;
+  for (const char c : text) line += ascii::is_control(c) ? ' ' : c;
   line += '\n';
   return line;
 }

@@ -1,12 +1,12 @@
 #include "bootstrap/launcher.h"
 
 #include <arpa/inet.h>
-#include <strings.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 
+#include "base/ascii.h"
 #include "base/socket.h"
 #include "bootstrap/hostlist.h"
 #include "bootstrap/member_info.h"
@@ -67,7 +67,7 @@ bool means_this_host(std::string address) {
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
     address = address.substr(1, address.size() - 2);
   if (address.ends_with('.')) address.pop_back();
-  if (address.empty() || strcasecmp(address.c_str(), "localhost") == 0) return true;
+  if (address.empty() || ascii::equal_ignoring_case(address, "localhost")) return true;
   IpAddress ip = {};
   in_addr ip4 = {};
   if (inet_aton(address.c_str(), &ip4) != 0)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -29,7 +30,12 @@ const char* info(hwloc_obj_t object, const char* name) {
 }
 
 // Returns the number at the start of a file of the system, or 0 if there is none.
-double number_in(const std::string& path) { return std::strtod(read_start(path).c_str(), nullptr); }
+double number_in(const std::string& path) {
+  const std::string text = read_start(path);
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
 
 // Copies hwloc's tree level by level, and leaves out levels that say nothing about distance.
 class Walk {

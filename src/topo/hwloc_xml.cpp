@@ -1,13 +1,14 @@
 #include "topo/hwloc_xml.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <optional>
 #include <utility>
+
+#include "base/ascii.h"
 
 namespace fsccl::topo {
 namespace {
@@ -43,8 +44,7 @@ bool is_cache(hwloc_obj_type_t type) {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_name(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' ||
-         c == ':';
+  return ascii::is_alphanumeric(c) || c == '_' || c == '-' || c == '.' || c == ':';
 }
 
 // Returns whether the text is a set as hwloc writes it: words of up to 32 bits in hexadecimal, the

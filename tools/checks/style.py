@@ -2,7 +2,8 @@
 """Checks sizes and form: files have at most 450 lines (700 outside of the library; the public
 header and what is generated from it are excepted), functions at most 70 (90), lines at most 100
 columns (132 in scripts, whose strings and commands do not break); there are no tabs and no fences,
-and a first comment says what the file is. Files above 300 lines are named, but do not fail.
+and a first comment says what the file is. Files above 300 lines are named, but do not fail. Functions
+that depend on the locale of the program are refused, because the meaning of a setting must not.
 """
 
 import re
@@ -25,6 +26,13 @@ SKIPPED = re.compile(
 )
 NOT_A_FUNCTION = re.compile(r'\b(namespace|class|struct|union|enum|extern)\b[^()]*$|^\s*(extern)\b')
 
+LOCALE_FOLDERS = ('src/', 'transports/', 'allocators/', 'tools/', 'perf/')
+LOCALE = re.compile(
+    r'#\s*include <(?:cctype|ctype\.h|locale\.h|clocale|locale)>|'
+    r'\b(?:is(?:alnum|alpha|blank|cntrl|digit|graph|lower|print|punct|space|upper|xdigit)|'
+    r'to(?:lower|upper)|strn?casecmp|strcoll|strto(?:d|f|ld)|ato[fil]|sto(?:d|f|ld)|setlocale)'
+    r'\s*\('
+)
 FENCE = re.compile(r'\batomic_thread_' r'fence\b')
 
 
@@ -99,6 +107,14 @@ def check_file(root, path):
             yield f'{name}:{number}: blanks at the end of the line'
         if FENCE.search(line) and name != 'tools/checks/style.py':
             yield f'{name}:{number}: a fence: the thread sanitizer does not know it, and its build fails'
+    if path.suffix in C_SUFFIXES and name.startswith(LOCALE_FOLDERS):
+        for number, line in enumerate(lines, 1):
+            found = LOCALE.search(re.sub(r'//.*|"(?:\\.|[^"\\])*"', '', line))
+            if found:
+                yield (
+                    f'{name}:{number}: "{found[0]}" depends on the locale of the program: use '
+                    'base/ascii.h or std::from_chars()'
+                )
     if path.suffix in C_SUFFIXES - {'.def'}:  # files of tables have no functions
         for first, count in functions('\n'.join(lines)):
             if count > most_in_function:
@@ -165,6 +181,13 @@ SAMPLES = [
         {'src/base/a.cpp': '// x\nint f() {\n  std::atomic_thread_fence(order);\n}\n'},
         'a.cpp:3: a fence',
     ),
+    (
+        'locale',
+        {'src/base/a.cpp': '// x\nint f(char c) {\n  return std::tolower(c);\n}\n'},
+        'a.cpp:3: "tolower(" depends on the locale',
+    ),
+    ('number in a locale', {'perf/a.cpp': '// x\ndouble a = std::strtod(b, c);\n'}, 'from_chars'),
+    ('a function of the library', {'src/a.cpp': '// isalpha(c)\nbool a = is_digit(c);\n'}, None),
     ('no head comment', {'src/base/a.cpp': 'int a;\n'}, 'no comment at its head'),
     (
         'no head comment in a script',

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <clocale>
+
 #include "base/config_store.h"
 
 namespace fsccl {
@@ -22,6 +24,7 @@ const ConfigSpec kString{"FSCCL_TEXT", ConfigType::kString, "", 0, 8, "", ""};
 const ConfigSpec kPath{"FSCCL_PATH", ConfigType::kPath, "", 0, 0, "", ""};
 const ConfigSpec kEnum{"FSCCL_MODE", ConfigType::kEnum, "never-ask", 0, 0, "kNeverAsk, kOff", ""};
 const ConfigSpec kList{"FSCCL_LIST", ConfigType::kList, "", 0, 0, "kShm, kUcx, kKeep", ""};
+const ConfigSpec kInfo{"FSCCL_LEVEL", ConfigType::kEnum, "info", 0, 0, "kInfo, kWarn", ""};
 
 int64_t number(const ConfigSpec& spec, const char* text) {
   auto value = parse_config_value(spec, text);
@@ -68,6 +71,20 @@ TEST(ConfigValue, Bytes) {
     expect_refused(kBytes, bad);
   expect_refused(kHuge, "8388608T");  // 2^63
   EXPECT_EQ(config_accepted(kBytes), "bytes, 4K to 1T, with K, M, G or T");
+}
+
+// Programs set the locale of their user. In a Turkish one the upper case of "i" is not "I", and a
+// comma stands in a number for the point.
+TEST(ConfigValue, DoesNotDependOnTheLocale) {
+  const std::string before = std::setlocale(LC_ALL, nullptr);
+  if (!std::setlocale(LC_ALL, "tr_TR.UTF-8") && !std::setlocale(LC_ALL, "tr_TR"))
+    GTEST_SKIP() << "this system has no Turkish locale";
+  EXPECT_EQ(number(kBytes, "4gib"), int64_t{4} << 30);
+  EXPECT_EQ(number(kBytes, "1.5MIB"), 3 << 19);
+  EXPECT_EQ(number(kInfo, "INFO"), 0);
+  EXPECT_EQ(number(kInfo, "info"), 0);
+  EXPECT_EQ(quote("\xc3\x9f \x90"), "\"\xc3\x9f \x90\"");
+  std::setlocale(LC_ALL, before.c_str());
 }
 
 TEST(ConfigValue, Bool) {
