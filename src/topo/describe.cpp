@@ -75,14 +75,16 @@ void add_connections(const Topology& topology, const std::vector<HostGroup>& gro
   // Each place is noted with its parent: one child of a kind is enough, because its siblings have
   // the same distance.
   std::set<std::pair<Kind, int>> seen;
+  std::map<int, std::vector<size_t>> ends;  // by host
+  for (size_t i = 0; i < topology.vertices.size(); i++)
+    if (an_end(topology.vertices[i].kind)) ends[topology.host_of(static_cast<int>(i))].push_back(i);
   for (const HostGroup& group : groups)
-    for (size_t i = 0; i < topology.vertices.size(); i++) {
+    for (const size_t i : ends[group.hosts.front()]) {
       const int from = static_cast<int>(i);
-      if (!an_end(topology.vertices[i].kind) || topology.host_of(from) != group.hosts.front())
+      if (sources == 0 ||
+          !seen.emplace(topology.vertices[i].kind, topology.vertices[i].parent).second)
         continue;
-      if (!seen.emplace(topology.vertices[i].kind, topology.vertices[i].parent).second ||
-          sources-- == 0)
-        continue;
+      sources--;
       const std::vector<Connection> all = graph.from(from);
       for (size_t to = 0; to < all.size(); to++) {
         const Kind a = topology.vertices[i].kind, b = topology.vertices[to].kind;

@@ -1,5 +1,7 @@
 #include "topo/describe.h"
 
+#include <ctime>
+
 #include "samples.h"
 
 using namespace fsccl::topo;
@@ -28,6 +30,26 @@ TEST(Describe, TheTreeSaysWhatThereIsAndHowFar) {
        {"package1: Xeon Platinum 8480C", "numa0: 1 TiB", "56 cores, processors 56-111",
         "gpu7: H100 SXM, 64 GB/s", "gpu - gpu", "nvlink", "450 GB/s", "gpu - nic"})
     EXPECT_NE(tree.find(text), tree.npos) << text << " in\n" << tree;
+}
+
+// The time of a description grows with the number of hosts, also if no two are alike.
+TEST(Describe, ManyHostsThatAreUnlikeTakeLittleTime) {
+  constexpr int kHosts = 20'000;
+  Topology hosts;
+  for (int i = 0; i < kHosts; i++) {
+    Vertex host, core;
+    host.name = "host" + std::to_string(i);
+    host.bytes = static_cast<uint64_t>(i);
+    core.kind = Kind::core;
+    core.parent = static_cast<int>(hosts.vertices.size());
+    core.name = "core0";
+    hosts.vertices.push_back(std::move(host));
+    hosts.vertices.push_back(std::move(core));
+  }
+  const std::clock_t before = std::clock();
+  const std::string tree = to_tree(hosts);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 15);
+  EXPECT_NE(tree.find("host19999"), tree.npos);
 }
 
 TEST(Describe, TheWay) {
