@@ -66,6 +66,9 @@ TEST_F(AvailableMemoryTest, TheFirstVersionOfGroupsLimitsToo) {
   write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "400000\n");
   write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
   EXPECT_EQ(available_memory(root_).bytes, 0U);
+  write("/sys/fs/cgroup/memory/memory.stat",
+        "inactive_file 7\nactive_file 9\ntotal_inactive_file 100000\ntotal_active_file 150000\n");
+  EXPECT_EQ(available_memory(root_).bytes, 150'000U);
 }
 
 TEST_F(AvailableMemoryTest, DamagedFilesAreIgnored) {
