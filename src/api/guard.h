@@ -1,11 +1,14 @@
 // The boundary of every public function: it turns a Status into a code and the thread's last error,
-// and exceptions of the standard library into a Status. On success it costs the test of a register.
+// and exceptions of the standard library into a Status. On success it costs the test of two
+// registers. The floating-point mode inside is the default one, so that all ranks compute the same
+// prices and choose the same plan. Threads that are started inside begin with this mode.
 #pragma once
 #include <exception>
 #include <type_traits>
 #include <utility>
 
 #include "base/status.h"
+#include "kernels/float_mode.h"
 
 namespace fsccl {
 
@@ -21,6 +24,7 @@ void set_last_error(const Status& status) noexcept;
 // Runs f, which returns a Status, or a Result<fsccl_status_t> when there is progress to report.
 template <class F>
 inline fsccl_status_t guarded(const char* operation, F&& f) {
+  const DefaultFloatMode mode;
   try {
     auto outcome = std::forward<F>(f)();
     if constexpr (std::is_same_v<decltype(outcome), Status>) {

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cfenv>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -152,6 +153,21 @@ TEST(Api, ForkedChildIsToldSo) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// All ranks must compute the same prices of plans, so the mode of the calling thread must not
+// count.
+TEST(Guard, RoundsToNearestInsideAndRestoresTheMode) {
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  const fsccl_status_t status = guarded("a test", [] {
+    volatile double one = 1;
+    return one + 1e-20 == 1 ? success() : fail(FSCCL_ERR_INTERNAL, "the sum was rounded upwards");
+  });
+  volatile double one = 1;
+  const bool restored = one + 1e-20 > 1;
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(status, FSCCL_OK);
+  EXPECT_TRUE(restored);
 }
 
 }  // namespace
