@@ -162,9 +162,10 @@ FSCCL_API fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* ups
  * Any other source is asked for the whole arena, by the first rank of each host, when the pool is
  * made: three parts (shared slots, slots, blocks) for each rank of the host, each as large as that
  * rank's limit_bytes (or a third of FSCCL_POOL_REGION_BYTES), and a little more. The file that it
- * shares is mapped by all of them, and reserved as the pool grows. Memory that has no file serves a
- * communicator with one rank on this host, without imports and FSCCL_SHARING_COPY_ON_WRITE; for
- * more ranks it is FSCCL_ERR_NOT_AVAILABLE. Adaptors above it see the growth, not the arena.
+ * shares is mapped by all of them, and reserved as the pool grows; its pages have 2 MiB at most.
+ * Memory that has no file serves a communicator with one rank on this host, without imports and
+ * FSCCL_SHARING_COPY_ON_WRITE; for more ranks it is FSCCL_ERR_NOT_AVAILABLE. Adaptors above it see
+ * the growth, not the arena.
  *
  * A pool on a GPU takes adaptors over fsccl_allocator_cuda() of its device: each growth passes
  * through them, and the memory is a segment of the pool's own, which peers can map. Other sources

@@ -347,11 +347,11 @@ typedef struct fsccl_pool_config {
   size_t size;
   fsccl_memory_t memory;
   int device; /* for device memory */
-  /* the most bytes that this rank may reserve, rounded down to whole pages. Every rank counts
-   * shared slots in full. All slots together stay within the smallest limit of the ranks: a slot
-   * that exceeds it is refused on every rank (docs/memory.md). 0: FSCCL_POOL_LIMIT; if that is
-   * unset too, half of the memory of the machine or container, for each rank; on a GPU 90 % of its
-   * free memory, shared by the ranks of `comm` that are on it */
+  /* the most bytes that this rank may reserve, at most 2^46, rounded down to whole pages. Every
+   * rank counts shared slots in full. All slots together stay within the smallest limit of the
+   * ranks: a slot that exceeds it is refused on every rank (docs/memory.md). 0: FSCCL_POOL_LIMIT;
+   * if that is unset too, half of the memory of the machine or container, for each rank; on a GPU
+   * 90 % of its free memory, shared by the ranks of `comm` that are on it */
   uint64_t limit_bytes;
   /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   int record;

@@ -178,9 +178,9 @@ typedef struct fsccl_subscribe_config {
  * fsccl_subscriber_update() alone. Errors: FSCCL_ERR_AUTH (the other side does not know the key),
  * FSCCL_ERR_PEER_DEAD (nobody listens there), FSCCL_ERR_TIMEOUT, FSCCL_ERR_VERSION,
  * FSCCL_ERR_MISMATCH (a parameter is not published, or with another shape or type, or several have
- * its name: the text names it), FSCCL_ERR_NOT_AVAILABLE (memory of a GPU; blocks that are not stored in row-major order go
- * between ragged and another layout), FSCCL_ERR_LIMIT (the rank still has max_subscribers
- * after timeout_ms, or this process may open no more files).
+ * its name: the text names it), FSCCL_ERR_NOT_AVAILABLE (memory of a GPU; blocks that are not
+ * stored in row-major order go between ragged and another layout), FSCCL_ERR_LIMIT (the rank still
+ * has max_subscribers after timeout_ms, or this process may open no more files).
  */
 FSCCL_API fsccl_status_t fsccl_subscribe(const fsccl_subscribe_config_t* config,
                                          fsccl_subscriber_t* subscriber);
