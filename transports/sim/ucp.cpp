@@ -221,6 +221,7 @@ void Node::stop_service() {}
 void Node::hear_out() { poll(-1); }  // no other thread ever polls here
 void Node::need() {}
 void Node::rest() {}
+void Node::wake() {}
 
 }  // namespace mirror
 }  // namespace fsccl
