@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -64,15 +65,20 @@ Session::Session(const std::optional<LocalRank>& place) {
   must(fsccl_comm_local_rank(comm_, &local_rank, &local_size), "fsccl_comm_local_rank");
   hosts_ = static_cast<int>(sum_over_ranks(uint64_t{local_rank == 0}));
   uneven_hosts_ = sum_over_ranks(uint64_t{local_size * hosts_ != ranks_}) > 0;
-  shares_cores_ = find_shared_cores();
+  shares_cores_ = find_shared_cores(static_cast<uint64_t>(local_size));
 }
 
-// Ranks of one machine are those of one boot of a kernel, even if they count as different hosts.
-bool Session::find_shared_cores() const {
-  constexpr size_t kBoot = 0, kQuota = 1, kCores = 2, kWords = kCores + 128;
+// Cores are those of a machine, whose ranks have one boot of a kernel in common, even if they count
+// as different hosts. A quota is that of a container, whose ranks are those of one host.
+bool Session::find_shared_cores(uint64_t ranks_of_host) const {
+  constexpr size_t kBoot = 0, kCores = 1, kWords = kCores + 128;
   std::vector<uint64_t> mine(kWords), all(kWords * static_cast<size_t>(ranks_));
-  mine[kBoot] = std::hash<std::string>()(read_small_file("/proc/sys/kernel/random/boot_id"));
-  mine[kQuota] = read_limits().core_quota.value;
+  std::string boot = read_small_file("/proc/sys/kernel/random/boot_id");
+  if (boot.empty()) {
+    boot.resize(256);
+    (void)gethostname(boot.data(), boot.size() - 1);
+  }
+  mine[kBoot] = std::hash<std::string>()(boot);
   for (const int core : affinity())
     mine[kCores + static_cast<size_t>(core) / 64 % 128] |= uint64_t{1} << core % 64;
   must(fsccl_all_gather(mine.data(), all.data(), kWords, FSCCL_UINT64, comm_, nullptr, nullptr),
@@ -87,7 +93,8 @@ bool Session::find_shared_cores() const {
   uint64_t cores = 0;
   for (size_t i = kCores; i < kWords; i++)
     cores += static_cast<uint64_t>(std::popcount(together[i]));
-  return sum_over_ranks(uint64_t{cores > 0 && here > std::min(cores, mine[kQuota])}) > 0;
+  const bool shares = (cores > 0 && here > cores) || ranks_of_host > read_limits().core_quota.value;
+  return sum_over_ranks(uint64_t{shares}) > 0;
 }
 
 void Session::open_pool(bool dry_run, uint64_t limit_bytes) {

@@ -61,7 +61,7 @@ class Session {
   uint64_t sum_over_ranks(uint64_t value) const;
 
  private:
-  bool find_shared_cores() const;
+  bool find_shared_cores(uint64_t ranks_of_host) const;
 
   fsccl_comm_t comm_ = nullptr;
   fsccl_pool_t pool_ = nullptr;

@@ -43,7 +43,8 @@ std::string write_head(const Fd& fd, bool in_place) {
   struct stat file{};
   if (::fstat(fd.get(), &file) != 0) return why_not_written(errno);
   const bool headed = !in_place && file.st_size > 0;
-  if (locked == EWOULDBLOCK) return headed ? "" : "another program has locked it (flock)";
+  if (locked == EWOULDBLOCK)
+    return headed ? "" : "another process, perhaps another rank, has locked it (flock)";
   if (locked != 0) return why_not_written(locked);
   const int error = headed ? 0 : write_all(fd.get(), kHead, kPatienceMs);
   ::flock(fd.get(), LOCK_UN);

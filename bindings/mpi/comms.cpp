@@ -265,6 +265,8 @@ int failure(Comm& comm, const char* function, fsccl_status_t status) {
     comm.told = true;
     say(text);
   }
+  // The peer of a message may wait for what has failed here.
+  if (!comm.messages.empty()) fsccl_comm_abort(comm.comm);
   for (const fsccl_work_t message : std::exchange(comm.messages, {})) fsccl_work_wait(message, -1);
   return refuse(text);
 }

@@ -76,6 +76,9 @@ def write(model, arguments, generator):
     return bytes(byte for byte in text[0].tolist() if byte < CHARACTERS).decode(errors='replace')
 
 
+ERR_PEER_DEAD, ERR_TIMEOUT = -60, -63
+
+
 def find(state, path):
     """Subscribes to what the ticket in the file names. The file may be missing, or be that of a
     training which has ended: then the next training will write another."""
@@ -86,6 +89,10 @@ def find(state, path):
             try:
                 return fsccl_torch.subscribe(state, ticket=ticket)
             except fsccl_torch.FscclError as error:
+                if error.code == ERR_TIMEOUT:
+                    continue
+                if error.code != ERR_PEER_DEAD:
+                    raise
                 print(f'wait for another ticket: {error}', flush=True)
             tried = ticket
         time.sleep(0.1)

@@ -23,9 +23,10 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
       make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
   if (!file.valid()) return fail_errno(errno, path + ": cannot be opened");
   // A device such as /dev/zero may give bytes without end.
-  if (struct stat of{};
-      ::fstat(file.get(), &of) == 0 && (S_ISCHR(of.st_mode) || S_ISBLK(of.st_mode)))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is a device: give a file", path);
+  if (struct stat of{}; ::fstat(file.get(), &of) == 0)
+    if (S_ISCHR(of.st_mode) || S_ISBLK(of.st_mode) || S_ISDIR(of.st_mode))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is a {}: give a file", path,
+                  S_ISDIR(of.st_mode) ? "folder" : "device");
   std::string text;
   std::vector<char> part(64 << 10);
   // A FIFO without a writer never has anything to read.

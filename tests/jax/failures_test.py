@@ -153,7 +153,7 @@ def test_a_program_that_ends_early_is_named_to_the_rank_that_waits():
 
 LAST_STEPS = """
     def step(x):
-        return lax.fori_loop(0, 3000, lambda i, x: lax.psum(x, "ranks") / ranks, x)
+        return lax.fori_loop(0, 500, lambda i, x: lax.psum(x, "ranks") / ranks, x)
     step, x = shard_map(step), split(np.ones(ranks << 12, np.float32))
     step(x).block_until_ready()
     def last_steps(x):
@@ -177,7 +177,8 @@ def test_a_step_of_another_thread_that_is_cut_off_is_an_error_on_the_others():
     for it until the deadline."""
     end = 'import threading; thread = threading.Thread(target=last_steps, args=[x]); thread.start(); thread.join()'
     with r.Job(LAST_STEPS.format(end=end)) as job:
-        _, outputs = job.wait(60)
+        statuses, outputs = job.wait(120)
+    assert all(status >= 0 for status in statuses), (statuses, outputs)
     assert re.search('ended with 1.0|aborted by rank 1|rank 1 has left', outputs[0]), outputs
 
 

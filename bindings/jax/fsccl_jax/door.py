@@ -172,7 +172,7 @@ def _who(rank, ranks, why, capacity):
         rank[0], ranks[0] = _state().process_id, _state().num_processes
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
-        if _state().process_id == 0:
+        if _state().process_id == 0 and _state().client is not None:
             _share(None, 0)
         text = str(error).encode()[:capacity].decode(errors='ignore').encode()
         ctypes.memmove(why, text, len(text))

@@ -263,8 +263,12 @@ class Publisher:
                 errors.append(error)
 
         thread = threading.Thread(target=end, daemon=True)
-        thread.start()
-        thread.join()  # unlike a call of the library, it ends with Ctrl-C
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, and some releases start no thread then
+            end()
+        else:
+            thread.join()  # unlike a call of the library, it ends with Ctrl-C
         if errors:
             raise errors[0]
 

@@ -2,6 +2,7 @@
 // addresses, and an error says what each address answered.
 #include "publish/reach.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -132,7 +133,7 @@ TEST_F(Reaching, AnAnswerThatCannotChangeEndsTheAttempts) {
 // The process has no descriptor left, so no rank can answer.
 TEST_F(Reaching, ALimitOfThisProcessEndsTheAttempts) {
   FakeRank rank(key_, 0);
-  const int next = dup(0);
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   close(next);
   rlimit before{};
   EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

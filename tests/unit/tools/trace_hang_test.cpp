@@ -139,6 +139,22 @@ TEST(TraceHang, ADeathThatAJobGotOverIsNotBlamed) {
   }
 }
 
+// The program's handler destroys the communicator of the dead rank, and hangs then. An operation
+// that was under way has ended meanwhile.
+TEST(TraceHang, ADeathIsBlamedThoughAnotherOperationEndedAfterIt) {
+  std::vector<Rank> ranks{Rank(0), Rank(1), Rank(2)};
+  for (Rank& rank : ranks) rank.done("world", 1);
+  for (size_t i = 0; i < 2; i++) {
+    ranks[i].event("submitted", "pair", 1).event("submitted", "world", 2);
+    ranks[i].event("lost", "world", 0, 2).fail("world", FSCCL_ERR_PEER_DEAD, 2);
+    ranks[i].event("completed", "pair", 1);
+    ranks[i].destroy("world");
+  }
+  const Verdict verdict = cause_in(ranks);
+  EXPECT_EQ(verdict.cause, "died") << verdict.text;
+  EXPECT_THAT(verdict.guilty, ElementsAre(2));
+}
+
 TEST(TraceHang, AMismatchThatAJobGotOverIsNotBlamed) {
   std::vector<Rank> ranks{Rank(0), Rank(1)};
   for (Rank& rank : ranks) {

@@ -35,6 +35,7 @@ TEST(Describe, TheTreeSaysWhatThereIsAndHowFar) {
 // The time of a description grows with the number of hosts, also if no two are alike.
 TEST(Describe, ManyHostsThatAreUnlikeTakeLittleTime) {
   constexpr int kHosts = 20'000;
+  constexpr double kMostSeconds = 60;  // much less, but a sanitizer makes it some times longer
   Topology hosts;
   for (int i = 0; i < kHosts; i++) {
     Vertex host, core;
@@ -48,7 +49,7 @@ TEST(Describe, ManyHostsThatAreUnlikeTakeLittleTime) {
   }
   const std::clock_t before = std::clock();
   const std::string tree = to_tree(hosts);
-  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 15);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, kMostSeconds);
   EXPECT_NE(tree.find("host19999"), tree.npos);
 }
 
