@@ -141,7 +141,7 @@ TEST(LoadModel, FindsNamesInFoldersAndFilesByPath) {
   EXPECT_FALSE(load_model("./missing.json", {folder}, &error));
   EXPECT_NE(error.find("./missing.json"), std::string::npos) << error;
   EXPECT_FALSE(load_model(std::string(folder) + "/", {folder}, &error));
-  EXPECT_NE(error.find("Is a directory"), std::string::npos) << error;
+  EXPECT_NE(error.find("is a folder: give a file"), std::string::npos) << error;
   EXPECT_FALSE(load_model("/dev/null", {}, &error));
   EXPECT_NE(error.find("is a device"), std::string::npos) << error;
   ASSERT_EQ(std::remove(path.c_str()), 0);

@@ -152,7 +152,7 @@ TEST(CountSystemCalls, WorkThatFailsOrIsKilledHasNoCount) {
 TEST(Trace, WhatIsNoFileIsRefused) {
   std::string error;
   EXPECT_FALSE(read_trace("/tmp", &error));
-  EXPECT_NE(error.find("Is a directory"), std::string::npos) << error;
+  EXPECT_NE(error.find("is a folder: give a file"), std::string::npos) << error;
   EXPECT_FALSE(read_trace("/dev/null", &error));
   EXPECT_NE(error.find("is a device"), std::string::npos) << error;
 }
