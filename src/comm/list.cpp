@@ -104,10 +104,17 @@ struct Run {
   size_t bucket = 0;
 };
 
+// Sets the plan of a bucket, and the bindings of the tensors that it has.
+void take_bucket(const Run& run, Operation& op) {
+  const ListBucket& bucket = run.kept->buckets()[run.bucket];
+  op.plan = &bucket.plan;
+  op.bindings = run.bindings.data() + 2 * bucket.first;
+}
+
 Completion next_bucket(Operation& op) {
   Run& run = *static_cast<Run*>(op.owner);
-  if (++run.bucket == run.kept->buckets.size()) return Completion::over;
-  op.plan = &run.kept->buckets[run.bucket];
+  if (++run.bucket == run.kept->buckets().size()) return Completion::over;
+  take_bucket(run, op);
   return Completion::again;
 }
 
@@ -135,7 +142,7 @@ Completion located(Operation& op) {
   op.bindings = run.bindings.data();
   op.plan = somewhere_private ? &run.kept->read : &run.kept->direct;
   if (op.plan->steps.empty()) {
-    op.plan = &run.kept->buckets[0];
+    take_bucket(run, op);
     op.complete = next_bucket;
     return Completion::again;
   }
@@ -195,23 +202,67 @@ bool reading_pays(const ListShape& shape, uint64_t slot_bytes, const SelectOptio
 
 }  // namespace
 
+namespace {
+
+// Also sets what the settings say of a reduction.
+Fingerprint fingerprint_of(const ListCall& call, uint64_t hash, int ranks,
+                           OperationSettings* settings) {
+  Fingerprint fingerprint;
+  fingerprint.op = op_code(call.kind);
+  fingerprint.count = call.count;
+  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
+  fingerprint.history = hash;
+  if (call.kind != ListKind::reduce_scatter) return fingerprint;
+  fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
+  settings->kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
+  if (settings->kind == FSCCL_OP_AVG) settings->divisor = ranks;
+  if (settings->kind == FSCCL_OP_PREMUL_SUM) {
+    settings->premul = call.reduction.scale;
+    fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings->premul));
+  }
+  return fingerprint;
+}
+
+}  // namespace
+
+const std::vector<ListBucket>& Lists::KeptList::buckets() const {
+  std::call_once(once_, [this] {
+    std::vector<ListBucket> made;
+    for (size_t k = 0; k < slots->size(); k++) made.push_back(slots->bucket(k));
+    buckets_ = std::move(made);
+  });
+  return buckets_;
+}
+
+uint64_t Lists::KeptList::memory() const {
+  const auto of = [](const Plan& plan) {
+    return plan.steps.capacity() * sizeof(Step) + plan.buffers.capacity() * sizeof(Buffer);
+  };
+  return sizeof *this + of(direct) + of(read) + (slots ? slots->memory() : 0);
+}
+
 std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, uint64_t hash,
                                                         Collectives& collectives) {
   for (auto [found, end] = kept_lists_.equal_range(hash); found != end; ++found)
     if (same(found->second->shape, call)) return found->second;
-  if (kept_lists_.size() >= kMostKept) kept_lists_.clear();
   auto kept = std::make_shared<KeptList>();
   const Engine& engine = collectives.engine();
   kept->shape = shape_of(call, engine);
   kept->direct = list_direct(kept->shape);
-  kept->buckets = list_slots(kept->shape, engine.slot_bytes());
-  kept->one_slot = kept->buckets.size() == 1 && kept->buckets[0].ticks == 1;
+  if (engine.ranks() > 1) kept->slots.emplace(kept->shape, engine.slot_bytes());
+  kept->one_slot = kept->slots && kept->slots->size() == 1 && kept->slots->ticks(0) == 1;
   if (!kept->one_slot && !engine.only_slots() &&
       reading_pays(kept->shape, engine.slot_bytes(), collectives.options().select))
     kept->read = list_read(kept->shape, collectives.options().select.costs.may_write());
   for (size_t t = 0; t < call.count; t++)
     kept->bytes.push_back({kept->shape.send_bytes(t), kept->shape.recv_bytes(t)});
   count_bytes(kept->direct, &kept->bytes_read, &kept->bytes_written);
+  const uint64_t memory = kept->memory();
+  if (kept_lists_.size() >= kMostKept || memory_ + memory > kMostMemory) {
+    kept_lists_.clear();
+    memory_ = 0;
+  }
+  memory_ += memory;
   return kept_lists_.emplace(hash, std::move(kept))->second;
 }
 
@@ -241,32 +292,22 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
       run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes)
                                     : collectives.locate(tensor.send, send_bytes));
   }
-  run->bindings.emplace_back();  // the slot
+  run->bindings.emplace_back();           // the slot
+  if (at_once && !alone) kept.buckets();  // they are made before anything is submitted
 
   OperationSettings settings;
-  Fingerprint fingerprint;
-  fingerprint.op = op_code(call.kind);
-  fingerprint.count = call.count;
-  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
-  fingerprint.history = hash;
-  if (call.kind == ListKind::reduce_scatter) {
-    fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
-    settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
-    if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine.ranks();
-    if (settings.kind == FSCCL_OP_PREMUL_SUM) {
-      settings.premul = call.reduction.scale;
-      fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings.premul));
-    }
-  }
+  const Fingerprint fingerprint = fingerprint_of(call, hash, engine.ranks(), &settings);
   settings.stores = settings.fallback_stores =
       collectives.options().stores_for(kept.bytes_read + kept.bytes_written);
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();
-  if (at_once) {
-    op->plan = alone ? &kept.direct : &kept.buckets[0];
+  if (alone) {
+    op->plan = &kept.direct;
     op->bindings = run->bindings.data();
-    if (!alone && kept.buckets.size() > 1) op->complete = next_bucket;
+  } else if (at_once) {
+    take_bucket(*run, *op);
+    if (kept.buckets().size() > 1) op->complete = next_bucket;
   } else {
     run->all.resize(run->mine.size() * static_cast<size_t>(engine.ranks()));
     Shape exchange;

@@ -4,6 +4,9 @@
 // read it by the system, or the bytes go through slots, whichever takes less time. If slots are
 // mirrored (plan.h), bytes always go through slots.
 #pragma once
+#include <mutex>
+#include <optional>
+
 #include "comm/collective.h"
 #include "plan/list_plans.h"
 
@@ -34,7 +37,7 @@ class Lists {
   struct KeptList {
     ListShape shape;
     Plan direct;
-    std::vector<Plan> buckets;
+    std::optional<ListBuckets> slots;  // a communicator of one rank has none
     bool one_slot = false;  // all tensors travel packed in one slot, so no rank asks for addresses
     // The plan that runs instead of `direct` if some buffer is private memory. It has no steps if
     // the buckets run then.
@@ -42,14 +45,25 @@ class Lists {
     // The sizes of the send and the recv buffer of each tensor.
     std::vector<std::pair<uint64_t, uint64_t>> bytes;
     uint64_t bytes_read = 0, bytes_written = 0;
+
+    // Returns the plans of `slots`, which are made when they are first used. Any thread.
+    const std::vector<ListBucket>& buckets() const;
+    uint64_t memory() const;  // about what the kept list takes, with its buckets
+
+   private:
+    mutable std::once_flag once_;
+    mutable std::vector<ListBucket> buckets_;
   };
   Status run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state);
 
  private:
+  // Plans grow with the list, so both the kept lists and their memory are limited.
   static constexpr size_t kMostKept = 256;
+  static constexpr uint64_t kMostMemory = 64u << 20;
   std::shared_ptr<const KeptList> kept_list(const ListCall& call, uint64_t hash,
                                             Collectives& collectives);
   std::unordered_multimap<uint64_t, std::shared_ptr<const KeptList>> kept_lists_;
+  uint64_t memory_ = 0;  // memory of all kept lists
 };
 
 }  // namespace fsccl

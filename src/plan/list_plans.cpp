@@ -18,8 +18,21 @@ const char* name_of(ListKind kind) {
                                             : "broadcast_list";
 }
 
-void add_buffers(Builder& build, const ListShape& shape, bool address_exchanged) {
-  for (size_t t = 0; t < shape.tensors.size(); t++) {
+// The tensors whose buffers a plan has: `count` of them, from `first` on.
+struct Window {
+  size_t first = 0, count = 0;
+  uint32_t send(size_t t) const { return send_buffer(t - first); }
+  uint32_t recv(size_t t) const { return recv_buffer(t - first); }
+  uint32_t slot(int tick) const {
+    return static_cast<uint32_t>(2 * count) + static_cast<uint32_t>(tick);
+  }
+};
+
+Window all_tensors(const ListShape& shape) { return {0, shape.tensors.size()}; }
+
+void add_buffers(Builder& build, const ListShape& shape, const Window& window,
+                 bool address_exchanged) {
+  for (size_t t = window.first; t < window.first + window.count; t++) {
     build.buffer("send " + std::to_string(t), Role::input, shape.send_bytes(t)).address_exchanged =
         address_exchanged && shape.kind != ListKind::broadcast;
     build
@@ -68,12 +81,7 @@ void own_parts(Builder& build, const ListShape& shape) {
                build.mine(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
 }
 
-// Successive elements of one tensor's part, and their offset in the slot.
-struct ListRange {
-  size_t tensor;
-  uint64_t begin, count, offset;
-};
-using Buckets = std::vector<std::vector<ListRange>>;
+using Buckets = ListBuckets::List;
 
 // Cuts rank q's parts into buckets of `bytes`. Each piece begins at a cache line.
 Buckets cut(const ListShape& shape, int q, uint64_t bytes) {
@@ -119,28 +127,25 @@ void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& 
 
 // Moves the buckets k to k + ticks - 1. All of them are filled before the first one is emptied
 // (move_slots.cpp).
-Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, size_t k, int ticks,
-                     uint64_t chunk) {
+Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts,
+                     const Window& window, size_t k, int ticks, uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, ticks);
   build.mirrored(shape.mirrored);
-  add_buffers(build, shape, false);
+  add_buffers(build, shape, window, false);
   for (int tick = 0; tick < ticks; tick++) build.slot("slot", chunk, tick);
-  const auto slot = [&](int tick) {
-    return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick);
-  };
   const auto bucket = [&](int q, int tick) -> const std::vector<ListRange>& {
     return bucket_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
   };
   const auto source = [&](const ListRange& piece) {
-    return build.mine(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
+    return build.mine(broadcast ? window.recv(piece.tensor) : window.send(piece.tensor),
                       piece.begin * size_of(shape, piece.tensor));
   };
   std::vector<int> readers;
   for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++)
     readers.push_back(build.peer(i));
   for (int tick = 0; tick < ticks; tick++) {
-    fill(build, shape, bucket(shape.rank, tick), build.mine(slot(tick), 0), source, readers);
+    fill(build, shape, bucket(shape.rank, tick), build.mine(window.slot(tick), 0), source, readers);
     build.signal(tick);
   }
   if (!broadcast && k == 0) own_parts(build, shape);
@@ -151,9 +156,9 @@ Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, 
       build.wait(q, tick);
       for (const ListRange& piece : bucket(q, tick)) {
         const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
-        build.copy(build.mine(recv_buffer(piece.tensor),
+        build.copy(build.mine(window.recv(piece.tensor),
                               (before + piece.begin) * size_of(shape, piece.tensor)),
-                   build.at(q, slot(tick), piece.offset), piece.count,
+                   build.at(q, window.slot(tick), piece.offset), piece.count,
                    shape.tensors[piece.tensor].dtype);
       }
     }
@@ -163,16 +168,16 @@ Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, 
   return build.take();
 }
 
-Plan reduce_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, size_t k,
-                       uint64_t slot_bytes, uint64_t chunk) {
+Plan reduce_list_slots(const ListShape& shape, const std::vector<Buckets>& parts,
+                       const Window& window, size_t k, uint64_t slot_bytes, uint64_t chunk) {
   Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
   build.mirrored(shape.mirrored);
-  add_buffers(build, shape, false);
+  add_buffers(build, shape, window, false);
   build.slot("slot", slot_bytes, 0);
-  const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
+  const uint32_t slot = window.slot(0);
   const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
   const auto source = [&](const ListRange& piece, int q) {
-    return build.mine(send_buffer(piece.tensor),
+    return build.mine(window.send(piece.tensor),
                       (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
   };
   for (int i = 1; i < shape.ranks; i++) {
@@ -186,7 +191,7 @@ Plan reduce_list_slots(const ListShape& shape, const std::vector<Buckets>& parts
   for (const ListRange& piece : bucket_of(parts[static_cast<size_t>(shape.rank)], k)) {
     const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
     build.reduce(
-        build.mine(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
+        build.mine(window.recv(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
         received, build.mine(slot, place(shape.rank) + piece.offset), dtype, piece.count,
         source(piece, shape.rank));
   }
@@ -223,7 +228,7 @@ namespace {
 Plan list_in_one_copy(const ListShape& shape, const char* name, bool pushes) {
   Builder build(std::string(name_of(shape.kind)) + name, shape.rank, shape.ranks,
                 shape.ranks > 1 ? 2 : 1);
-  add_buffers(build, shape, true);
+  add_buffers(build, shape, all_tensors(shape), true);
   build.signal(0);
   if (shape.kind == ListKind::all_gather) own_parts(build, shape);
   build.wait_all(0);
@@ -254,28 +259,65 @@ Plan list_read(const ListShape& shape, bool pushes) {
   return list_in_one_copy(shape, "_read", pushes);
 }
 
-std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
-  // The root of a broadcast also packs pieces, so its buckets have the same limit.
-  slot_bytes = packed_bytes(slot_bytes, shape.mirrored, shape.ranks);
-  const bool reduces = shape.kind == ListKind::reduce_scatter;
+ListBuckets::ListBuckets(ListShape shape, uint64_t slot_bytes)
+    // The root of a broadcast also packs pieces, so its buckets have the same limit.
+    : shape_(std::move(shape)),
+      slot_bytes_(packed_bytes(slot_bytes, shape_.mirrored, shape_.ranks)) {
+  const bool reduces = shape_.kind == ListKind::reduce_scatter,
+             broadcast = shape_.kind == ListKind::broadcast;
   // The buckets of a broadcast are small, so that its receivers copy one while the root fills the
   // next. If slots are mirrored they are large, because each bucket costs a message.
-  const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
-  const uint64_t pieces = reduces ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
-  const uint64_t chunk = slot_bytes / pieces / 64 * 64;
-  std::vector<Buckets> parts;  // buckets of each rank
-  size_t buckets = 1;
-  for (int q = 0; q < shape.ranks; q++) {
-    parts.push_back(cut(shape, q, chunk));
-    buckets = std::max(buckets, parts.back().size());
+  const bool overlaps = broadcast && !shape_.mirrored;
+  const uint64_t pieces = reduces ? static_cast<uint64_t>(shape_.ranks) : overlaps ? kOverlap : 1;
+  chunk_ = slot_bytes_ / pieces / 64 * 64;
+  for (int q = 0; q < shape_.ranks; q++) {
+    parts_.push_back(broadcast && q != shape_.root ? List() : cut(shape_, q, chunk_));
+    buckets_ = std::max(buckets_, parts_.back().size());
   }
-  const size_t together = shape.kind == ListKind::all_gather && shape.ranks > 1 ? kMaxTicks : 1;
+  if (shape_.kind == ListKind::all_gather && shape_.ranks > 1) together_ = kMaxTicks;
+}
+
+size_t ListBuckets::size() const { return (buckets_ + together_ - 1) / together_; }
+
+int ListBuckets::ticks(size_t index) const {
+  return static_cast<int>(std::min(together_, buckets_ - index * together_));
+}
+
+Plan ListBuckets::make(size_t index, size_t first, size_t count) const {
+  const Window window{first, count};
+  const size_t k = index * together_;
+  return shape_.kind == ListKind::reduce_scatter
+             ? reduce_list_slots(shape_, parts_, window, k, slot_bytes_, chunk_)
+             : move_list_slots(shape_, parts_, window, k, ticks(index), chunk_);
+}
+
+Plan ListBuckets::plan(size_t index) const { return make(index, 0, shape_.tensors.size()); }
+
+ListBucket ListBuckets::bucket(size_t index) const {
+  // The first plan of an all-gather also moves this rank's own parts.
+  size_t first = shape_.tensors.size(), end = 0;
+  if (index == 0 && shape_.kind == ListKind::all_gather) first = 0, end = shape_.tensors.size();
+  const size_t k = index * together_;
+  for (const List& of_rank : parts_)
+    for (size_t at = k; at < k + static_cast<size_t>(ticks(index)); at++)
+      for (const ListRange& piece : bucket_of(of_rank, at))
+        first = std::min(first, piece.tensor), end = std::max(end, piece.tensor + 1);
+  if (first >= end) first = end = 0;  // no tensor has elements
+  return {make(index, first, end - first), first};
+}
+
+uint64_t ListBuckets::memory() const {
+  uint64_t ranges = 0;
+  for (const List& of_rank : parts_)
+    for (const std::vector<ListRange>& bucket : of_rank) ranges += bucket.size();
+  // A range takes two steps, and a bucket some more, with few buffers.
+  return ranges * (sizeof(ListRange) + 2 * sizeof(Step)) + size() * 1024;
+}
+
+std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
+  const ListBuckets buckets(shape, slot_bytes);
   std::vector<Plan> plans;
-  for (size_t k = 0; k < buckets; k += together)
-    plans.push_back(reduces ? reduce_list_slots(shape, parts, k, slot_bytes, chunk)
-                            : move_list_slots(shape, parts, k,
-                                              static_cast<int>(std::min(together, buckets - k)),
-                                              chunk));
+  for (size_t k = 0; k < buckets.size(); k++) plans.push_back(buckets.plan(k));
   return plans;
 }
 
@@ -283,13 +325,17 @@ std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
 // time in which the busier rank works.
 double list_slots_ns(const std::array<ListShape, 2>& shapes, uint64_t slot_bytes,
                      const Costs& costs) {
-  const std::vector<Plan> first = list_slots(shapes[0], slot_bytes),
-                          second = list_slots(shapes[1], slot_bytes);
-  double ns = 0;
-  for (size_t k = 0; k < first.size(); k++) {
-    const Price one = price({first[k], second[k]}, costs, false);
+  constexpr size_t kPriced = 64;  // the plans behind these are like them
+  const ListBuckets first(shapes[0], slot_bytes), second(shapes[1], slot_bytes);
+  double ns = 0, later_ns = 0;
+  const size_t priced = std::min(first.size(), kPriced);
+  for (size_t k = 0; k < priced; k++) {
+    const Price one = price({first.bucket(k).plan, second.bucket(k).plan}, costs, false);
     ns += k == 0 ? one.ns : one.busy;
+    later_ns += k == 0 ? 0 : one.busy;
   }
+  if (priced < first.size())
+    ns += later_ns / static_cast<double>(priced - 1) * static_cast<double>(first.size() - priced);
   return ns;
 }
 

@@ -46,6 +46,39 @@ struct ListShape {
 Plan list_direct(const ListShape& shape);
 // `pushes` is only for a broadcast: its root writes a share of the bytes to the other ranks.
 Plan list_read(const ListShape& shape, bool pushes);
+
+// Successive elements of one tensor's part, and their offset in the slot.
+struct ListRange {
+  size_t tensor;
+  uint64_t begin, count, offset;
+};
+// A plan that has the buffers of some successive tensors only: those of tensor `first` have the
+// numbers 0 and 1.
+struct ListBucket {
+  Plan plan;
+  size_t first = 0;
+};
+
+// The plans of list_slots(), which are made one by one: a list of a gigabyte has tens of thousands.
+class ListBuckets {
+ public:
+  using List = std::vector<std::vector<ListRange>>;  // by bucket: its ranges
+
+  ListBuckets(ListShape shape, uint64_t slot_bytes);
+  size_t size() const;            // the number of plans
+  int ticks(size_t index) const;  // the number of ticks of a plan
+  Plan plan(size_t index) const;  // with the buffers of all tensors
+  ListBucket bucket(size_t index) const;
+  uint64_t memory() const;  // about what this object and all plans of bucket() take
+
+ private:
+  Plan make(size_t index, size_t first, size_t count) const;
+
+  ListShape shape_;
+  uint64_t slot_bytes_, chunk_ = 0;
+  std::vector<List> parts_;            // by rank
+  size_t buckets_ = 1, together_ = 1;  // buckets of the rank with most, and of a plan
+};
 std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes);
 
 // Predicts the time in ns of all plans of list_slots(). `shapes` are those of the two ranks that

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "plan/verify.h"
@@ -148,6 +149,60 @@ TEST_P(Lists, AreProved) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Lists,
                          ::testing::Values(ListKind::all_gather, ListKind::reduce_scatter,
                                            ListKind::broadcast));
+
+// A plan with the buffers of few tensors does the same as the plan with all of them.
+TEST_P(Lists, BucketsHaveTheBuffersThatTheyUse) {
+  std::mt19937_64 random(29);
+  size_t fewer = 0;
+  for (int round = 0; round < 300; ++round) {
+    ListShape shape = random_list(GetParam(), 1 + static_cast<int>(random() % 5), random);
+    shape.rank = static_cast<int>(random() % static_cast<uint64_t>(shape.ranks));
+    shape.mirrored = round % 2;
+    const ListBuckets buckets(shape, 4096);
+    for (size_t k = 0; k < buckets.size(); k++) {
+      const Plan all = buckets.plan(k);
+      const ListBucket few = buckets.bucket(k);
+      ASSERT_EQ(few.plan.steps.size(), all.steps.size());
+      ASSERT_EQ(few.plan.ticks, buckets.ticks(k));
+      const auto slots =
+          static_cast<size_t>(std::count_if(all.buffers.begin(), all.buffers.end(),
+                                            [](const Buffer& buffer) { return buffer.slot; }));
+      const size_t tensors = (few.plan.buffers.size() - slots) / 2, whole = shape.tensors.size();
+      const auto same = [&](const Operand& one, const Operand& other) {
+        const bool slot = all.buffers[other.buffer].slot;
+        const size_t shift = 2 * (slot ? whole - tensors : few.first);
+        ASSERT_EQ(one.offset, other.offset);
+        ASSERT_EQ(one.rank, other.rank);
+        ASSERT_EQ(one.buffer + shift, other.buffer);
+        ASSERT_EQ(few.plan.buffers[one.buffer].name, all.buffers[other.buffer].name);
+      };
+      for (size_t i = 0; i < all.steps.size(); i++) {
+        const Step &one = few.plan.steps[i], &other = all.steps[i];
+        ASSERT_EQ(one.kind, other.kind);
+        ASSERT_EQ(one.count, other.count);
+        if (one.count == 0) continue;
+        same(one.src, other.src);
+        same(one.dst, other.dst);
+        if (one.kind == StepKind::reduce) same(one.own, other.own);
+      }
+      fewer += few.plan.buffers.size() < all.buffers.size();
+    }
+  }
+  EXPECT_GT(fewer, 5u);
+}
+
+// The plans of a large list of many tensors have few buffers, so they take little memory.
+TEST(Lists, ManyBucketsTakeLittleMemory) {
+  ListShape shape;
+  shape.kind = ListKind::broadcast;
+  shape.ranks = 2;
+  shape.tensors.assign(300, {FSCCL_UINT8, {4u << 20}});
+  const ListBuckets buckets(shape, 128u << 10);
+  ASSERT_GT(buckets.size(), 30'000u);
+  EXPECT_LT(buckets.memory(), 64u << 20);
+  for (size_t k = 0; k < buckets.size(); k += 1'000)
+    EXPECT_LE(buckets.bucket(k).plan.buffers.size(), 5u);
+}
 
 // There is one put for each peer, however many tensors there are, and a tensor that travels alone
 // is put from where it lies. The messages to each peer have at least a line in a slot.
