@@ -166,12 +166,16 @@ Status may_end(const CommObject& object) {
 // Returns the same for the messages of a communicator. No other thread uses it, because a thread
 // that sends its first message to a peer adds to `pairs`.
 Status messages_over(const CommObject& object) {
-  for (const auto& [ranks, pair] : object.pairs)
-    if (const CommObject* open = comms.owned(bits_of(pair));
-        open && open->comm->engine().unattended())
+  for (const auto& [ranks, pair] : object.pairs) {
+    const CommObject* const open = comms.owned(bits_of(pair));
+    if (!open) continue;
+    Engine& engine = open->comm->engine();
+    engine.look_for_failure();  // a pair learns of the failure around it when somebody looks
+    if (engine.unattended())
       return fail(FSCCL_ERR_INVALID_STATE,
                   "'{}' has messages in flight: wait for them, or abort the communicator",
                   open->comm->name());
+  }
   return success();
 }
 

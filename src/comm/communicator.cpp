@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kSplits = "split a communicator";
 constexpr uint64_t kSubsets = UINT64_MAX;   // no number of a split
 constexpr uint64_t kSums = UINT64_MAX - 1;  // the tag of the part that makes sums
+// It keeps the tags of parts apart from those that programs give to subsets.
+constexpr uint64_t kParts = 0x7061727473000000;
 // With so many ranks a core, or fewer, there is a core for the service thread of each rank.
 constexpr double kRanksWithSpareCores = 0.5;
 
@@ -175,7 +177,7 @@ std::vector<int> Communicator::ranks_here() const {
 
 Result<std::unique_ptr<Communicator>> Communicator::part(const std::vector<int>& ranks,
                                                          uint64_t tag, const char* what) {
-  return subset(ranks, tag,
+  return subset(ranks, mix_hash(kParts, tag),
                 {timeout_ms_, fmt::format("{}, {}", name_, what), ranks, engine_.get()});
 }
 

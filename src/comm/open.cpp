@@ -394,6 +394,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   engine.checksum = context_->checksum();
   engine.job = &context_->job();
   engine_ = std::make_unique<Engine>(std::move(engine));
+  if (oversubscribed()) oversubscribed_communicators++;  // the destructor takes it back
   CollectiveOptions collectives;
   collectives.select.costs = costs;
   collectives.select.eager_bytes = settings->eager_bytes;
@@ -410,7 +411,6 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
                                     : static_cast<uint64_t>(settings->streaming_bytes);
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
-  if (oversubscribed()) oversubscribed_communicators++;
   if (works_for) works_for->bind(*engine_);
   context_->add(this);
   metrics_ = std::make_unique<MetricsSource>(

@@ -145,6 +145,46 @@ Status check_side(const char* what, const void* buffer, const std::vector<uint64
   return success();
 }
 
+// The memory of a part: its first address, and the one behind its last.
+struct Span {
+  uint64_t begin, end;
+  bool overlaps(const Span& other) const { return begin < other.end && other.begin < end; }
+};
+Span span_of(const void* buffer, uint64_t begin, uint64_t count, uint64_t element) {
+  const uint64_t at = reinterpret_cast<uintptr_t>(buffer) + begin * element;
+  return {at, at + count * element};
+}
+
+// Returns the memory from the first part to the last.
+Span whole_span(const void* buffer, const std::vector<uint64_t>& counts,
+                const std::vector<uint64_t>& begins, uint64_t element) {
+  Span whole{UINT64_MAX, 0};
+  for (size_t q = 0; q < counts.size(); q++) {
+    if (counts[q] == 0) continue;
+    const Span part = span_of(buffer, begins[q], counts[q], element);
+    whole = {std::min(whole.begin, part.begin), std::max(whole.end, part.end)};
+  }
+  return whole;
+}
+
+// The parts may lie in gaps of the other side, so they are compared one by one if the sides touch.
+Status check_apart(const CollectiveCall& call, const std::vector<uint64_t>& sent,
+                   const std::vector<uint64_t>& sent_at, const std::vector<uint64_t>& received,
+                   const std::vector<uint64_t>& received_at) {
+  const uint64_t element = dtype_size(call.dtype);
+  if (!whole_span(call.input, sent, sent_at, element)
+           .overlaps(whole_span(call.output, received, received_at, element)))
+    return success();
+  for (size_t p = 0; p < sent.size(); p++)
+    for (size_t q = 0; q < received.size() && sent[p]; q++)
+      if (received[q] && span_of(call.input, sent_at[p], sent[p], element)
+                             .overlaps(span_of(call.output, received_at[q], received[q], element)))
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "send and recv overlap: what goes to rank {} and what comes from rank {}", p,
+                    q);
+  return success();
+}
+
 }  // namespace
 
 Status Collectives::all_to_all_v(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
@@ -177,6 +217,7 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, bool wait, fsccl_st
   received.counts = x->recv_counts;
   received.displacements = x->recv_displacements;
   FSCCL_TRY(check_parts(received));
+  FSCCL_TRY(check_apart(call, x->mine, begins, x->recv_counts, x->recv_displacements));
   uint64_t input_bytes = 0;
   for (size_t q = 0; q < ranks; q++)
     if (x->mine[q])

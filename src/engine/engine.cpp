@@ -33,12 +33,13 @@ Engine::~Engine() {
 
 Status Engine::acquire(Operation** operation, const OperationSettings& settings,
                        const Fingerprint& fingerprint) {
-  const uint64_t sequence = queue_.submitted() + 1;
+  uint64_t sequence = queue_.submitted() + 1;
   if (failed()) [[unlikely]]
     return failure();
-  if (sequence - completed() > Queue::kRing) [[unlikely]] {
+  while (sequence - completed() > Queue::kRing) [[unlikely]] {
     fsccl_status_t state;
     FSCCL_TRY(wait(sequence - Queue::kRing, -1, &state));
+    sequence = queue_.submitted() + 1;  // a callback may have submitted in this thread
   }
   *operation = &queue_.place(sequence, settings, fingerprint);
   return success();

@@ -300,6 +300,9 @@ TEST(Forms, WrongCounts) {
         FSCCL_ERR_INVALID_ARGUMENT, "root 2");
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // nothing was lost
     const size_t zeros[] = {0, 0}, one[] = {1, 1}, begins[] = {0, 1};
+    EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, in.data(), one, begins, FSCCL_FLOAT32,
+                                    self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap");
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), one, zeros, FSCCL_FLOAT32,
                                     self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "overlap");

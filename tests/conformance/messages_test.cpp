@@ -253,6 +253,23 @@ TEST(Message, InFlightKeepsTheCommunicatorAndAnAbortEndsIt) {
             {.abort_at_end = true});
 }
 
+// An abort ends messages as well, also if nobody waits for them.
+TEST(Message, InFlightEndsWithTheAbortedCommunicator) {
+  run_ranks(2, [](Rank& self) {
+    for (int round = 0; round < 20; round++) {
+      fsccl_comm_t part = nullptr;
+      ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &part));
+      char data[8] = "";
+      fsccl_work_t work = nullptr;
+      EXPECT_EQ(fsccl_recv(data, 8, FSCCL_UINT8, 1 - self.rank, 0, part, nullptr, &work),
+                FSCCL_IN_PROGRESS);
+      EXPECT_OK(fsccl_comm_abort(part));
+      EXPECT_OK(fsccl_comm_destroy(part));
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    }
+  });
+}
+
 TEST(Message, FromARankThatHasLeft) {
   run_ranks(3,
             [](Rank& self) {
