@@ -402,7 +402,7 @@ TEST(Waits, ADeadlineNamesWhoIsMissing) {
             [&](Rank& self) {
               if (self.rank != 1) {
                 EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_TIMEOUT,
-                             "barrier", "1");
+                             "barrier", "rank(s) 1:");
                 over++;
               }
               while (over < 2) std::this_thread::yield();  // rank 1 lives, but never calls

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <deque>
 #include <future>
 #include <memory>
@@ -237,7 +238,12 @@ TEST(Recovery, NonblockingCreation) {
     std::this_thread::yield();
   }
   EXPECT_EQ(state, FSCCL_ERR_TIMEOUT);
-  EXPECT_ERROR(fsccl_barrier(lonely, nullptr, nullptr), FSCCL_ERR_TIMEOUT, "1 of 2");
+  EXPECT_EQ(fsccl_barrier(lonely, nullptr, nullptr), FSCCL_ERR_TIMEOUT);
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  ASSERT_OK(fsccl_last_error(&info));
+  // On a busy machine the rank may give up before the place where ranks meet says who has come.
+  EXPECT_TRUE(std::strstr(info.text, "1 of 2") || std::strstr(info.text, "joining 2 ranks"))
+      << info.text;
   EXPECT_OK(fsccl_comm_destroy(lonely));
 }
 

@@ -55,6 +55,7 @@ int sleeper(const Child&) {
 int sharer(const Child&) {
   const fsccl_comm_t comm = join();
   const long heir = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+  if (heir < 0) return 5;
   if (heir == 0) {
     while (true) pause();
   }
@@ -258,7 +259,9 @@ TEST(Failures, AKilledRankIsKnownBeforeItsConnectionsEnd) {
   processes.kill(1, SIGKILL);
   const bool known = processes.wait_for_output(0, "peer 1", 5'000);
   const std::string& told = processes.output(1);
-  kill(std::atoi(told.c_str() + told.find("heir ") + 5), SIGKILL);
+  const pid_t heir = std::atoi(told.c_str() + told.find("heir ") + 5);
+  ASSERT_GT(heir, 1) << told;
+  kill(heir, SIGKILL);
   processes.finish(kLimitMs);
   EXPECT_TRUE(known) << processes.report();
 }

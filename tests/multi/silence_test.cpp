@@ -146,6 +146,7 @@ class Silence : public ::testing::Test {
   void start(int ranks, int port, const std::function<const char*(int rank)>& role,
              const Variables& more = {}) {
     ranks_ = ranks;
+    if (std::getenv("FSCCL_NETWORK")) port -= 5000;  // another run of this program, at once
     for (int rank = 0; rank < ranks; ++rank) {
       Variables variables = job(rank, ranks, port);
       for (const auto& [name, value] : more) {

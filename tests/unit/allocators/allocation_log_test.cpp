@@ -88,7 +88,7 @@ TEST(AllocationLog, WaitsForALockNoLongerThanASecond) {
     EXPECT_EQ(log.ok(), !before.empty());
     if (!log.ok()) {
       EXPECT_EQ(log.status().code(), FSCCL_ERR_CONFIG);
-      EXPECT_THAT(log.status().text(), testing::HasSubstr("another program has locked it"));
+      EXPECT_THAT(log.status().text(), testing::HasSubstr("has locked it (flock)"));
       continue;
     }
     log.value()->allocate(1, 1, 1, 0);

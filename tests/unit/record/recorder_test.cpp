@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -346,6 +347,7 @@ TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
   const Folder folder;
   const auto recorder = make(folder.path());  // the child writes to the same file
   const pid_t child = fork();
+  if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (child == 0)
     for (uint64_t i = 0;; ++i) {
       const auto fill = static_cast<char>('a' + i % 26);
@@ -353,6 +355,7 @@ TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
       recorder->failed(id, Error{FSCCL_ERR_PEER_DEAD, std::string(300, fill)}, 1);
       recorder->remove(id);
     }
+  ASSERT_GT(child, 0);
   int status = 0;
   for (int i = 0; i < 300 && !HasFailure(); ++i) {
     EXPECT_EQ(kill(child, SIGSTOP), 0);
@@ -432,12 +435,13 @@ TEST(Recorder, FromMemoryIntoAFolder) {
 
 TEST(Recorder, AFileThatCannotBeMadeIsNamed) {
   const Folder folder;
-  ASSERT_EQ(symlink("/tmp/target-of-a-trap", folder.ring().c_str()), 0);
+  const std::string target = folder.path() + "/target";
+  ASSERT_EQ(symlink(target.c_str(), folder.ring().c_str()), 0);
   const Result<std::unique_ptr<Recorder>> made = Recorder::create({folder.path(), 64, 42, 0, 1});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), FSCCL_ERR_CONFIG);
   EXPECT_THAT(made.status().text(), HasSubstr("FSCCL_TRACE_DIR"));
-  EXPECT_FALSE(std::filesystem::exists("/tmp/target-of-a-trap"));
+  EXPECT_FALSE(std::filesystem::exists(target));
 }
 
 // Runs in a child process. Returns 0 if making and writing a recorder fail for lack of room.

@@ -263,6 +263,7 @@ TEST(ShmChannel, AFailureWaitsForAPeerThatTouches) {
 TEST(ShmChannel, AFailureDoesNotWaitForADeadPeer) {
   const pid_t child = fork();
   if (child == 0) pause();
+  ASSERT_GT(child, 0);
   const Fd file = file_of(geometry(), bytes_of(geometry()));
   const Result<OpenedChannel> opened = open_file(file, child);
   ASSERT_TRUE(opened.ok());
