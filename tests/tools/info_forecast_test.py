@@ -270,7 +270,7 @@ with tempfile.TemporaryDirectory() as folder:
         (written('html.json', '<html>'), 'line 1, column 1'),
         (written('twice.json', '{"ranks": 8, "ranks": 16}'), 'the key "ranks" more than once'),
         (written('utf8.json', b'{"name": "\xff"}'), 'line 1, column'),
-        (pathlib.Path(folder), 'directory'),
+        (pathlib.Path(folder), 'folder'),
         ('/dev/zero', 'is a device: give a file'),
     ]
     for arguments, status, words in (

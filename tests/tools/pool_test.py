@@ -258,7 +258,7 @@ def check_refused(folder):
         text=True,
         check=False,
     )
-    expect(missing.returncode == 2 and 'no such file' in missing.stderr, missing.stderr)
+    expect(missing.returncode == 2 and 'No such file' in missing.stderr, missing.stderr)
     error = run(folder, {'good': good}, '--rmm', f'{folder}/none.so', status=2)
     expect('none.so' in error and 'perf/pool/rmm/build.sh' in error, error)
 
