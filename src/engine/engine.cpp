@@ -286,7 +286,7 @@ void Engine::give_up(const Error* why) noexcept {
 void Engine::retire() {
   wait_until([this] { return queue_.try_drive(); }, Deadline::never(), kNothingBreaks,
              Naps(kTakeOverNapNs));
-  // This store pairs with the load in look_back().
+  // This store pairs with the load in look_at_head().
   looked_back_.store(true, std::memory_order_release);
   queue_.leave();
 }
@@ -299,16 +299,22 @@ void Engine::retire_failed() noexcept {
 
 bool Engine::look_back() noexcept {
   if (failure_.being_driven()) return false;
+  bool all = look_at_head();
+  failure_.each_bound([&](Engine& other) { all &= other.look_at_head(); });
+  return all;
+}
+
+bool Engine::look_at_head() noexcept {
   if (looked_back_.load(std::memory_order_acquire)) return true;  // pairs with the stores to it
   if (!queue_.try_drive()) return false;
-  failure_.await_untouched(Deadline::in_ms(kDriversMs));
+  options_.channel->await_untouched(Deadline::in_ms(kDriversMs));
   try {
     while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
            runner_.finish_from_signals(queue_.head()))
       complete(queue_.head());
   } catch (const std::bad_alloc&) {  // without memory the operation counts as failed
   }
-  // This store pairs with the load in look_back().
+  // This store pairs with the load above.
   looked_back_.store(true, std::memory_order_release);
   queue_.leave();
   return true;

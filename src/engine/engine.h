@@ -213,11 +213,15 @@ class Engine {
   void stop_driving(Calls calls);
   void rest();
   void notify_due();
-  // Returns true if no thread touches buffers any more after a failure, and nothing completes any
-  // more. The first thread that may drive then looks at the operation at the head. If it only had
-  // to wait for signals that have arrived, it is complete, because its peers may have completed it
-  // and returned success.
+  // Returns true if no thread and no peer touches buffers any more after a failure, and nothing
+  // completes any more. This holds for this engine and for those that are bound to it: a call by
+  // hosts has its stages on them, and returns its buffers when the whole communicator has looked
+  // back.
   bool look_back() noexcept;
+  // Does the same for this engine, when no thread drives it. The first thread that may drive looks
+  // at the operation at the head. If it only had to wait for signals that have arrived, it is
+  // complete, because its peers may have completed it and returned success.
+  bool look_at_head() noexcept;
   void await_drivers() noexcept;
 
   // The following functions wait (wait.cpp). await() waits until the operation is complete, this

@@ -95,7 +95,7 @@ void EngineFailure::fail_with(Error& error) noexcept {
     if (options_.recorder)
       options_.recorder->failed(options_.recorded_as, error_, queue_.completed() + 1);
     // The boards are written next. From then on transports begin to write to no buffer. A caller
-    // gets its buffers back when await_untouched() has waited for what had begun before.
+    // gets its buffers back when Engine::look_back() has waited for what had begun before.
     tell_others(error_);
     const std::lock_guard bound_lock(bound_mutex_);
     for (const auto* others : {&bound_, &heirs_})
@@ -182,12 +182,6 @@ bool EngineFailure::being_driven() {
   const std::lock_guard lock(bound_mutex_);
   return std::any_of(bound_.begin(), bound_.end(),
                      [](const EngineFailure* other) { return other->queue_.driven(); });
-}
-
-void EngineFailure::await_untouched(Deadline deadline) {
-  options_.channel->await_untouched(deadline);
-  const std::lock_guard lock(bound_mutex_);
-  for (const EngineFailure* other : bound_) other->options_.channel->await_untouched(deadline);
 }
 
 // The part's list comes first. If there is no memory for an entry of this engine's list, no other

@@ -72,9 +72,6 @@ class EngineFailure final : public InvariantGuard {
   // Returns true if a thread drives this engine or one that is bound to it. Such a thread may still
   // touch buffers of operations that have failed.
   bool being_driven();
-  // Waits until no peer touches buffers of operations of this engine, and of those that are bound
-  // to it, but not beyond the deadline.
-  void await_untouched(Deadline deadline);
 
  private:
   void fail_with(Error& error) noexcept;  // takes the error over
