@@ -16,7 +16,8 @@ Status Chain::run(std::span<Engine* const> engines, FunctionRef<Status()> submit
 
 // All have failed before the error is returned, as that may find no memory.
 Status Chain::give_up(std::span<Engine* const> engines, const Error* why) const {
-  for (Engine* engine : engines) engine->give_up(why);
+  for (Engine* engine : engines)
+    if (engine) engine->give_up(why);
   return engines.front()->failure();
 }
 

@@ -16,7 +16,8 @@ class Chain {
 
   // Runs submits(), which submits the operations of one call. If it ends early, by an error or for
   // lack of memory, other ranks wait for the operations that are missing, unless nothing was
-  // submitted yet. So all of `engines` fail, and this rank returns what the other ranks read.
+  // submitted yet. So all of `engines` fail that are not null, and this rank returns what the other
+  // ranks of the first one read.
   Status run(std::span<Engine* const> engines, FunctionRef<Status()> submits);
 
   // Called before `op` is submitted. A thread that waits for `op` drives the operations before it.

@@ -38,7 +38,7 @@ fsccl_status_t create_pool(fsccl_comm_t comm, fsccl_pool_t* made) {
 }
 fsccl_status_t create_publisher(fsccl_comm_t comm, fsccl_publisher_t* made) {
   static float shards[4096];
-  std::vector<fsccl_param_t> params = MadeUnit::params();
+  MadeUnit::Params params = MadeUnit::params();
   for (fsccl_param_t& param : params) param.shard = shards;
   fsccl_publish_config_t config = FSCCL_PUBLISH_CONFIG_INIT;
   config.params = params.data();
@@ -86,10 +86,9 @@ Call redistribution(const Child& self, fsccl_comm_t world) {
   call.before = [] {};
   call.run = [comm = call.comm, rank = self.rank] {
     static float from[MadeUnit::kParams][8192], to[MadeUnit::kParams][8192];
-    const std::vector<fsccl_param_t> params = MadeUnit::params();
-    std::vector<fsccl_redistributed_t> buffers;
-    for (size_t i = 0; i < params.size(); i++)
-      buffers.push_back({i, FSCCL_FLOAT32, from[i], to[i]});
+    const MadeUnit::Params params = MadeUnit::params();
+    std::array<fsccl_redistributed_t, MadeUnit::kParams> buffers;
+    for (size_t i = 0; i < params.size(); i++) buffers[i] = {i, FSCCL_FLOAT32, from[i], to[i]};
     fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config.params = params.data();
     config.count = params.size();

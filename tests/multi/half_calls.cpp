@@ -30,8 +30,9 @@ fsccl_comm_t part_of(fsccl_comm_t world, int color) {
   return part;
 }
 
-std::vector<fsccl_param_t> MadeUnit::params() {
-  std::vector<fsccl_param_t> params(kParams, fsccl_param_t FSCCL_PARAM_INIT);
+MadeUnit::Params MadeUnit::params() {
+  Params params;
+  params.fill(fsccl_param_t FSCCL_PARAM_INIT);
   for (fsccl_param_t& param : params) param.dims = 2, param.shape[0] = 64, param.shape[1] = 257;
   return params;
 }
@@ -43,7 +44,7 @@ MadeUnit::MadeUnit(const UnitCase& c, const Child& self, fsccl_comm_t world) : c
 }
 
 fsccl_status_t MadeUnit::create() {
-  const std::vector<fsccl_param_t> given = params();
+  const Params given = params();
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.shard_comm = shards_;
   config.replicate_comm = replicas_;

@@ -3,6 +3,7 @@
 #include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -47,7 +48,9 @@ struct UnitCase {
 class MadeUnit {
  public:
   static constexpr size_t kParams = 3;
-  static std::vector<fsccl_param_t> params();
+  // An array, because the allocations of a test must not fail.
+  using Params = std::array<fsccl_param_t, kParams>;
+  static Params params();
 
   MadeUnit(const UnitCase& c, const Child& self, fsccl_comm_t world);
   fsccl_status_t create();  // can be called again after an error

@@ -211,12 +211,15 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   finishes.scale = scaling.scale;
   finishes.divisor = scaling.divisor;
   finishes.accumulate = request.accumulate;
+  const bool sums_replicas = replicas && final;
+  // The replicas wait for the second phase, which does not begin if the first one ends early.
+  const std::array concerned{&engine(), sums_replicas ? &replicas->engine() : nullptr};
   Chain chain;
-  FSCCL_TRY(chain.run(std::array{&engine()}, [&] {
+  FSCCL_TRY(chain.run(concerned, [&] {
     return submit_reduction({request, reduction, finishes, fingerprint, final}, &chain, wait, state,
                             submitted);
   }));
-  return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
+  return sums_replicas ? reduce_replicas(request, wait, state, submitted) : success();
 }
 
 Status HostUnit::submit_reduction(const Reduction& what, Chain* chain, bool wait,
