@@ -7,9 +7,11 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #include "fsccl/insight.h"
+#include "mesh.h"
 #include "on_gpu.h"
 
 namespace {
@@ -150,28 +152,73 @@ int call_once(Rank& self, const UnitCase& c, Call call, int number, int* failed)
   return allocations;
 }
 
+// Reduces a unit of two replicas of two ranks, in which the allocation `number` of rank 0 fails.
+// The other replica waits for rank 0 in the sum over the replicas.
+int reduce_replicas_once(Rank& self, int number, int* failed) {
+  const Mesh mesh(self, 2);
+  Rank part = self;
+  part.comm = mesh.shard;
+  OnGpu on(part);
+  fsccl_unit_t unit = nullptr;
+  EXPECT_OK(make_unit(simple_unit({{64, 257}, {33}}), mesh.shard, on.pool.get(), &unit, {}, {},
+                      mesh.replicas));
+  for (size_t i = 0; i < 2; i++) {
+    fsccl_view_t view{};
+    EXPECT_OK(fsccl_unit_grad(unit, i, on.stream, &view));
+  }
+  on.gpu.synchronize(on.stream);
+  EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+  const auto begin = std::chrono::steady_clock::now();
+  if (self.rank == 0) to_fail = number ? number : INT_MAX;
+  fsccl_status_t status = fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr);
+  const int allocations = self.rank == 0 ? INT_MAX - std::exchange(to_fail, 0) : 0;
+  const auto state = [&] {
+    fsccl_status_t of_shard = FSCCL_OK, of_replicas = FSCCL_OK;
+    EXPECT_OK(fsccl_comm_async_error(mesh.shard, &of_shard));
+    EXPECT_OK(fsccl_comm_async_error(mesh.replicas, &of_replicas));
+    return std::min(of_shard, of_replicas);
+  };
+  if (status < 0 && state() >= 0)  // nobody was told
+    status = fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr);
+  // A thread that waits in the driver would keep the other ranks, which are threads, out of it.
+  EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+  on.gpu.synchronize(on.stream);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon) << "allocation " << number;
+  EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+  EXPECT_TRUE(status >= 0 || state() < 0) << "allocation " << number << ": " << explain(status);
+  *failed += state() < 0;
+  EXPECT_OK(fsccl_unit_destroy(unit));
+  return allocations;
+}
+
 class DeviceNoMemory : public OnGpus {
  protected:
-  // Lets each allocation of the call fail once.
-  void fail_each(const char* plan, Call call, const fsccl_codec_t& codec = FSCCL_CODEC_INIT,
-                 bool by_parameter = false) {
+  // Lets each allocation of a call fail once. once() makes the call.
+  void fail_each(const char* plan, int ranks,
+                 const std::function<int(Rank& self, int number, int* failed)>& once) {
     const Settings settings{{"FSCCL_PLAN", plan}};
     run_ranks(
-        2,
+        ranks,
         [&](Rank& self) {
-          UnitCase c = simple_unit({{64, 257}, {33}});
-          c.gather_codec = c.reduce_codec = codec;
-          c.by_parameter = by_parameter;
-          int failed = 0, number = call_once(self, c, call, 0, &failed);
+          int failed = 0, number = once(self, 0, &failed);
           while (true) {
             ASSERT_OK(fsccl_broadcast(&number, 1, FSCCL_INT32, 0, self.comm, nullptr, nullptr));
             if (number == 0 || HasFailure()) break;
-            (void)call_once(self, c, call, number, &failed);
+            (void)once(self, number, &failed);
             number--;
           }
           EXPECT_GT(failed, 0) << "no allocation is behind the begin of the call";
         },
         {.timeout_ms = 30'000});
+  }
+  void fail_each(const char* plan, Call call, const fsccl_codec_t& codec = FSCCL_CODEC_INIT,
+                 bool by_parameter = false) {
+    UnitCase c = simple_unit({{64, 257}, {33}});
+    c.gather_codec = c.reduce_codec = codec;
+    c.by_parameter = by_parameter;
+    fail_each(plan, 2, [&](Rank& self, int number, int* failed) {
+      return call_once(self, c, call, number, failed);
+    });
   }
 };
 
@@ -184,6 +231,13 @@ TEST_F(DeviceNoMemory, ReduceWithACodec) {
   codec.kind = FSCCL_CODEC_INT8;
   codec.scope = FSCCL_CODEC_EVERYWHERE;
   fail_each("", reduce_grads, codec);
+}
+
+TEST_F(DeviceNoMemory, ReduceOfReplicasByPeers) {
+  fail_each("unit_unshard=p2p", 4, reduce_replicas_once);
+}
+TEST_F(DeviceNoMemory, ReduceOfReplicasByCollectives) {
+  fail_each("unit_unshard=collectives", 4, reduce_replicas_once);
 }
 
 TEST_F(DeviceNoMemory, UnshardByParameter) { fail_each("", unshard, FSCCL_CODEC_INIT, true); }

@@ -117,6 +117,7 @@ class DeviceUnit final : public Unit {
   // These are for HSDP (device_unit_replicas.cpp).
   Status join_replicas();
   void leave_replicas();
+  Status look_at_shards() const;
   Status look_for_failure() const;  // checks all of the unit's communicators
   Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm);
   Status send_state(int root);

@@ -55,7 +55,10 @@ Status DeviceUnit::look_for_failure() const {
 Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm) {
   Chain chain;
   chain.begin();
-  return chain.run(std::array{&spec_.replicate_comm->engine()}, [&] {
+  Engine& replicas = spec_.replicate_comm->engine();
+  return chain.run(std::array{&replicas}, [&]() -> Status {
+    replicas.look_for_failure();
+    if (replicas.failed()) return replicas.failure();
     ReplicaSum::Call call;
     call.stream = reduce.stream;
     call.slot = reduce.slot;

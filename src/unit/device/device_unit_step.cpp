@@ -76,10 +76,15 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
                       static_cast<uint64_t>(op) << 8 | flags);
 }
 
-Status DeviceUnit::prepare_gather() const {
+// Returns the failure of the shard_comm, if it has failed.
+Status DeviceUnit::look_at_shards() const {
   mover_->look();
   engine().look_for_failure();
-  if (engine().failed()) return engine().failure();
+  return engine().failed() ? engine().failure() : success();
+}
+
+Status DeviceUnit::prepare_gather() const {
+  FSCCL_TRY(look_at_shards());
   return check_named(shards_named_);
 }
 
@@ -251,9 +256,15 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) 
   return success();
 }
 
+// A failure of the replicate_comm ends the call later, because the other ranks of the shard_comm
+// may not know of it, and wait for this rank in the first phase. If there is no first phase to run,
+// the failure is returned at once.
 Status DeviceUnit::prepare_reduce(const ReduceRequest& request) {
-  FSCCL_TRY(look_for_failure());
-  FSCCL_TRY(check_reduce(request));
+  FSCCL_TRY(look_at_shards());
+  if (Status refused = check_reduce(request); !refused.ok()) {
+    FSCCL_TRY(look_for_failure());
+    return refused;
+  }
   int ordinal = -1;
   if (request.result && cuda::on_device(request.result, &ordinal))
     FSCCL_TRY(check_device_memory(request.result,
