@@ -1,6 +1,5 @@
 #include "transports/tcp/node.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -10,6 +9,7 @@
 #include <cstring>
 
 #include "base/fork.h"
+#include "base/left_to_parent.h"
 #include "transports/mirror/channel.h"
 
 namespace fsccl::tcp {
@@ -80,14 +80,11 @@ Status Node::connect(const uint8_t* endpoints, size_t bytes) {
 // that the peers notice the parent's death even if the child lives on.
 void Node::in_child(void* self) {
   auto& node = *static_cast<Node*>(self);
-  const Fd null = make_fd([] { return ::open("/dev/null", O_RDWR | O_CLOEXEC); });
-  if (!null.valid()) return;
-  const auto give_up = [&](int fd) {
-    if (fd >= 0) dup3(null.get(), fd, O_CLOEXEC);
-  };
-  give_up(node.listener_.get());
+  const LeftToParent left;
+  left.replace(node.listener_.get());
   for (Link& link : node.links_to_)
-    for (const auto* fd : {&link.fd, &link.dialled}) give_up(fd->load(std::memory_order_relaxed));
+    for (const auto* fd : {&link.fd, &link.dialled})
+      left.replace(fd->load(std::memory_order_relaxed));
 }
 
 // ---- sending
