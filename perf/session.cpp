@@ -1,7 +1,6 @@
 #include "session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,8 +9,8 @@
 #include <ctime>
 #include <functional>
 
+#include "base/boot_id.h"
 #include "base/limits.h"
-#include "base/small_file.h"
 #include "fsccl/insight.h"
 #include "numbers.h"
 #include "perf/pool/available.h"
@@ -73,12 +72,7 @@ Session::Session(const std::optional<LocalRank>& place) {
 bool Session::find_shared_cores(uint64_t ranks_of_host) const {
   constexpr size_t kBoot = 0, kCores = 1, kWords = kCores + 128;
   std::vector<uint64_t> mine(kWords), all(kWords * static_cast<size_t>(ranks_));
-  std::string boot = read_small_file("/proc/sys/kernel/random/boot_id");
-  if (boot.empty()) {
-    boot.resize(256);
-    (void)gethostname(boot.data(), boot.size() - 1);
-  }
-  mine[kBoot] = std::hash<std::string>()(boot);
+  mine[kBoot] = std::hash<std::string>()(boot_id());
   for (const int core : affinity())
     mine[kCores + static_cast<size_t>(core) / 64 % 128] |= uint64_t{1} << core % 64;
   must(fsccl_all_gather(mine.data(), all.data(), kWords, FSCCL_UINT64, comm_, nullptr, nullptr),

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/boot_id.h"
 #include "base/small_file.h"
 #include "wire/authentication.h"
 
@@ -26,13 +27,7 @@ std::string read_link(const char* path) {
 uint64_t host_number(const std::string& host_id) {
   std::string text = "chosen " + host_id;
   if (host_id.empty()) {
-    std::string boot = read_small_file("/proc/sys/kernel/random/boot_id");
-    if (boot.empty()) {
-      char name[256] = {};
-      gethostname(name, sizeof(name) - 1);
-      boot = name;
-    }
-    text = fmt::format("system {} {} {}", boot, read_link("/proc/self/ns/net"),
+    text = fmt::format("system {} {} {}", boot_id(), read_link("/proc/self/ns/net"),
                        read_link("/proc/self/ns/pid"));
   }
   const Digest digest = fingerprint_text(text);
