@@ -201,14 +201,6 @@ Fingerprint described(const CollectiveCall& call) {
   fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
   return fingerprint;
 }
-Fingerprint described(const ListCall& call) {
-  Fingerprint fingerprint;
-  fingerprint.op = op_code(call.kind);
-  fingerprint.count = call.count;
-  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
-  return fingerprint;
-}
-
 }  // namespace
 
 Status Hierarchy::end(const Fingerprint& fingerprint, bool wait, fsccl_status_t* state) {

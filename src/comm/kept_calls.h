@@ -41,11 +41,8 @@ struct KeptCall : std::enable_shared_from_this<KeptCall> {
 
   // Returns about how much memory the kept call takes.
   uint64_t memory() const {
-    const auto of = [](const auto& list) {
-      return list.capacity() * sizeof(typename std::decay_t<decltype(list)>::value_type);
-    };
-    return sizeof *this + of(plan.steps) + of(plan.buffers) + of(fallback.steps) +
-           of(fallback.buffers) + of(counts) + of(displacements);
+    return sizeof *this + plan.memory() + fallback.memory() +
+           (counts.capacity() + displacements.capacity()) * sizeof(uint64_t);
   }
 };
 

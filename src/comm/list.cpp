@@ -184,6 +184,14 @@ OpCode op_code(ListKind kind) {
                                             : OpCode::broadcast_list;
 }
 
+Fingerprint described(const ListCall& call) {
+  Fingerprint fingerprint;
+  fingerprint.op = op_code(call.kind);
+  fingerprint.count = call.count;
+  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
+  return fingerprint;
+}
+
 namespace {
 
 // Returns true if reading private memory by the system takes less time than slots do, as two ranks
@@ -207,10 +215,7 @@ namespace {
 // Also sets what the settings say of a reduction.
 Fingerprint fingerprint_of(const ListCall& call, uint64_t hash, int ranks,
                            OperationSettings* settings) {
-  Fingerprint fingerprint;
-  fingerprint.op = op_code(call.kind);
-  fingerprint.count = call.count;
-  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
+  Fingerprint fingerprint = described(call);
   fingerprint.history = hash;
   if (call.kind != ListKind::reduce_scatter) return fingerprint;
   fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
@@ -235,10 +240,7 @@ const std::vector<ListBucket>& Lists::KeptList::buckets() const {
 }
 
 uint64_t Lists::KeptList::memory() const {
-  const auto of = [](const Plan& plan) {
-    return plan.steps.capacity() * sizeof(Step) + plan.buffers.capacity() * sizeof(Buffer);
-  };
-  return sizeof *this + of(direct) + of(read) + (slots ? slots->memory() : 0);
+  return sizeof *this + direct.memory() + read.memory() + (slots ? slots->memory() : 0);
 }
 
 std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, uint64_t hash,

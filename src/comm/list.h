@@ -29,6 +29,8 @@ inline fsccl_dtype_t received_dtype(const ListCall& call, size_t t) {
   return call.received ? call.received[t] : call.tensors[t].dtype;
 }
 OpCode op_code(ListKind kind);
+// Returns what all ranks must agree on about the call, without its tensors and its reduction.
+Fingerprint described(const ListCall& call);
 Status check_list(const ListCall& call, const Engine& engine);
 
 // The plans of lists that were seen before, by everything but their addresses.

@@ -225,6 +225,10 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Native> natives;  // a native step has the index in its `tick`
 
+  // Returns about how many bytes the plan takes beside its own object.
+  uint64_t memory() const {
+    return buffers.capacity() * sizeof(Buffer) + steps.capacity() * sizeof(Step);
+  }
   // Returns the bytes of the slot in which the operand lies; 0: it is in no slot.
   uint64_t slot_bytes(const Operand& operand) const {
     const Buffer& buffer = buffers[operand.buffer];
