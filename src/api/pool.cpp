@@ -11,9 +11,6 @@ using namespace fsccl;
 
 namespace {
 
-// The limit of FSCCL_POOL_LIMIT. The sizes that are computed from a pool's limit fit into 64 bits.
-constexpr uint64_t kMostPoolBytes = uint64_t{1} << 46;
-
 // Every rank must declare the same values.
 Status compare(Pool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
@@ -39,7 +36,7 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
                   static_cast<int>(config.memory));
     Result<std::shared_ptr<MemorySource>> source = std::shared_ptr<MemorySource>();
     // The other ranks must learn of an error, so it goes with the source into the functions below.
-    if (config.limit_bytes > kMostPoolBytes)
+    if (config.limit_bytes > uint64_t{kMostPoolBytes})
       source = fail(FSCCL_ERR_INVALID_ARGUMENT,
                     "limit_bytes is {}, and at most {} is accepted, which is more than any machine "
                     "has; give 0 for the default limit (FSCCL_POOL_LIMIT)",

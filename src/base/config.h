@@ -25,6 +25,8 @@ namespace fsccl {
 #include "base/config.def"
 
 inline constexpr int64_t kConfigAuto = -1;  // the number that stands for "auto"
+// The largest limit of a pool. The sizes that are computed from such a limit fit into 64 bits.
+inline constexpr int64_t kMostPoolBytes = int64_t{1} << 46;
 
 struct Config {
 #define FSCCL_INTEGER(NAME, field, ...) int64_t field = 0;
