@@ -19,10 +19,6 @@ bool mutual(OpCode op) {
   return op == OpCode::all_gather || op == OpCode::all_gather_v || op == OpCode::reduce_scatter ||
          op == OpCode::reduce_scatter_v || op == OpCode::all_reduce || op == OpCode::all_to_all;
 }
-bool rooted(OpCode op) {
-  return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather ||
-         op == OpCode::scatter;
-}
 
 // Returns true if the enter signals of a plan have addresses.
 bool asks(const Plan& plan) {
@@ -111,10 +107,10 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   set_plans(&settings, kept->plan, kept->fallback);
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
-  // Not to ask saves little where bytes go in rounds. Where the system reads private memory, or a
-  // rule names the plan, buffers that could not be touched in other calls say nothing.
+  // Not to ask saves little where bytes go in many rounds. Where the system reads private memory,
+  // or a rule names the plan, buffers that could not be touched in other calls say nothing.
   settings.asks_rarely = settings.publishes && rooted(call.op) && !selection.reads &&
-                         kept->fallback.rounds == 1 && !asks(kept->fallback) &&
+                         kept->fallback.rounds <= kMostRoundsUnasked && !asks(kept->fallback) &&
                          !options_.select.rule(rule_of_plan, call.op, call_bytes(call.op, shape));
   uint64_t read = 0, written = 0;
   count_bytes(kept->fallback, &read, &written);

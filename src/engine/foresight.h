@@ -12,7 +12,7 @@
 // ranks' buffers, so it would never be found that buffers can be touched again. Such a call takes
 // that plan without asking kUnasked times, and then one asks again. So if the program changes to
 // memory of pools, at most kUnasked calls take the slower plan in vain. Only calls whose bytes go
-// through slots in one round are counted, and so lose little. All ranks agree, because they count
+// through slots in few rounds are counted, and so lose little. All ranks agree, because they count
 // the same calls in the same order, and only a call that asked changes what was found.
 #pragma once
 #include <cstdint>

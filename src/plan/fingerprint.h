@@ -41,6 +41,12 @@ inline bool reduces(OpCode op) {
          op == OpCode::reduce_scatter_v || op == OpCode::reduce_scatter_list;
 }
 
+// Returns true for the plain collectives with a root.
+constexpr bool rooted(OpCode op) {
+  return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather ||
+         op == OpCode::scatter;
+}
+
 struct Fingerprint {
   OpCode op = OpCode::none;
   uint8_t dtype = 0;

@@ -240,12 +240,18 @@ struct SlotCandidate {
   size_t at = 0;  // its index among the candidates
   Price price{};
   bool completes_early = false;  // a rank need not wait for all others
+  uint32_t rounds = 1;
 
   // Returns the time of one of many calls in a row. If ranks may run ahead, a call takes only the
   // time in which the busier rank does not wait.
   double in_a_row() const { return completes_early ? price.busy : price.ns; }
   // Returns the mean of the two times, because a call may be alone or one of many.
   double expected() const { return (price.ns + in_a_row()) / 2; }
+  // Returns the time of a call with a root that has to learn where peers' buffers lie. If it asks
+  // each time, no rank runs ahead.
+  double expected_of_rooted(double asking) const {
+    return rounds <= kMostRoundsUnasked ? expected() : price.ns + asking;
+  }
 };
 
 // Returns true if the rule names an algorithm that moves bytes through slots.
@@ -255,11 +261,11 @@ bool names_slots(const Rule* rule, const PlanMakers& makers) {
                      [&](const SlotPlanMaker& one) { return one.algorithm == rule->algorithm; });
 }
 
-// Prices all candidates that go through slots. Returns the cheapest one, or the cheapest one that
-// the rule allows if there is a rule.
-SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_t asked,
-                             PricedCandidates& priced) {
-  SlotCandidate best;
+// Prices all candidates that go through slots. Returns them, or those that the rule allows if there
+// is a rule.
+std::vector<SlotCandidate> price_slots(const PlanMakers& makers, const Rule* rule, uint64_t asked,
+                                       PricedCandidates& priced) {
+  std::vector<SlotCandidate> choice;
   const bool named = names_slots(rule, makers);
   const auto allowed = [&](const SlotPlanMaker& one) {
     return (!named || rule->algorithm == one.algorithm) && (!asked || asked == one.piece);
@@ -267,7 +273,7 @@ SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_
   for (const SlotPlanMaker& one : makers.through_slots) {
     const std::array<Plan, 2> plans = priced.plans_of(one.make);
     SlotCandidate slots{&one.make, 0, priced.price_of(plans),
-                        plans[0].completes_early || plans[1].completes_early};
+                        plans[0].completes_early || plans[1].completes_early, plans[0].rounds};
     slots.at = priced.add(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
     const std::vector<Candidate>& all = priced.candidates;
     if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan &&
@@ -276,9 +282,9 @@ SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_
       priced.candidates.pop_back();
       slots.at--;
     }
-    if (allowed(one) && (!best.make || slots.expected() < best.expected())) best = slots;
+    if (allowed(one)) choice.push_back(slots);
   }
-  return best;
+  return choice;
 }
 
 // Returns true if it is better to send through slots at once (eagerly) than to ask first where
@@ -384,7 +390,8 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
   const Rule* const rule = usable(named, shape, makers, options, &why_not);
   if (why_not && !considered) announce_ignored(*named, op, why_not);
   PricedCandidates priced(shape, options.costs);
-  const SlotCandidate slots = cheapest_slots(makers, rule, asked, priced);
+  const std::vector<SlotCandidate> choice = price_slots(makers, rule, asked, priced);
+  SlotCandidate slots = *std::ranges::min_element(choice, {}, &SlotCandidate::expected);
   std::vector<Candidate>& candidates = priced.candidates;
   Selection selection;
   if (considered)
@@ -408,6 +415,9 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     if (considered && !rule && options.eager_bytes != kConfigAuto)
       selection.why = "FSCCL_EAGER_BYTES says so";
     if (!eager) {
+      if (rooted(op))
+        slots = *std::ranges::min_element(
+            choice, {}, [&](const SlotCandidate& one) { return one.expected_of_rooted(asking); });
       const bool rule_decides = rule && (rule->algorithm == Algorithm::read || asked);
       const bool reads =
           can_read && (rule_decides ? rule->algorithm == Algorithm::read

@@ -130,6 +130,23 @@ TEST(Select, BroadcastsInARowCountAsWell) {
   EXPECT_EQ(select(OpCode::broadcast, shape_of(2, 16 << 10), machine()).fallback.rounds, 1u);
 }
 
+// Pieces of a size that takes many rounds overlap sooner, but such a broadcast asks each time where
+// the buffers lie, and a root cannot run ahead. These are the costs of an AMD EPYC of 2024.
+TEST(Select, BroadcastsAskRarelyUpToHalfAMebibyte) {
+  SelectOptions options = machine();
+  options.costs.exchange = 71;
+  options.costs.slot_cached.ns = {8, 75, 4682};
+  options.costs.slot_streaming.ns = {348, 484, 12400};
+  options.costs.copy_per_byte = 0.008;
+  for (const uint64_t bytes : {16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10}) {
+    const Selection selection = select(OpCode::broadcast, shape_of(2, bytes), options);
+    EXPECT_EQ(selection.fallback.name, "broadcast_slots") << bytes;
+    EXPECT_LE(selection.fallback.rounds, kMostRoundsUnasked) << bytes;
+  }
+  EXPECT_GT(select(OpCode::broadcast, shape_of(2, 4 << 20), options).fallback.rounds,
+            kMostRoundsUnasked);
+}
+
 // A root may run ahead of its receivers, and would have to wait to ask where their buffers lie. A
 // broadcast asks only where that saves much.
 TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
