@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/count_text.h"
 #include "bootstrap/job.h"
 #include "comm/hierarchy.h"
@@ -116,6 +117,8 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   count_bytes(kept->fallback, &read, &written);
   settings.stores = options_.stores_for(kept->bytes_read + kept->bytes_written);
   settings.fallback_stores = options_.stores_for(read + written);
+  const uint64_t most = std::max(kept->bytes_read + kept->bytes_written, read + written);
+  if (options_.tries_stores(most)) kept->trial = std::make_shared<StoreTrial>();
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   kept->small = alike && small_enough(kept->plan);
@@ -306,7 +309,13 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   if (call.prepare) [[unlikely]]
     call.prepare(*op);
   engine_.tally().moved(kept.bytes_read, kept.bytes_written);
-  return engine_.submit(*op, wait, state);
+  if (!kept.trial) return engine_.submit(*op, wait, state);
+  const std::shared_ptr<StoreTrial> trial = kept.trial;
+  op->stores = op->fallback_stores = trial->next();
+  const int64_t begin = now_ns();
+  Status status = engine_.submit(*op, wait, state);
+  if (wait && status.ok()) trial->took(now_ns() - begin);
+  return status;
 }
 
 }  // namespace fsccl

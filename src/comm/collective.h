@@ -52,9 +52,15 @@ struct CollectiveOptions {
   topo::LinkClass link{};  // the class of the link between the farthest ranks
   // The path of the transport between these; null if the transport has only one.
   const char* path = nullptr;
-  uint64_t streaming_bytes = 0;  // stores bypass the caches if a call works on so many bytes
+  uint64_t streaming_bytes = 0;     // stores bypass the caches if a call works on so many bytes
+  bool streaming_is_asked = false;  // by FSCCL_STREAMING_BYTES
   Stores stores_for(uint64_t bytes) const {
     return bytes >= streaming_bytes ? Stores::streaming : Stores::cached;
+  }
+  // Returns true if both kinds of stores are tried in calls that work on so many bytes
+  // (store_trial.h). Far more bytes fit no cache.
+  bool tries_stores(uint64_t bytes) const {
+    return !streaming_is_asked && bytes >= streaming_bytes && bytes / 4 < streaming_bytes;
   }
   uint64_t cache_bytes = 0;  // bytes of a core's own cache
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "comm/store_trial.h"
 #include "engine/operation.h"
 #include "plan/plan.h"
 
@@ -34,7 +35,8 @@ struct KeptCall : std::enable_shared_from_this<KeptCall> {
   std::vector<uint64_t> counts, displacements;  // the v forms have them
   // The plan's scratch memory. One is enough, because operations run one after the other.
   std::unique_ptr<std::byte[]> scratch;
-  bool by_hosts = false;  // the call runs in two levels (hierarchy.h) if it can
+  std::shared_ptr<StoreTrial> trial;  // chooses the stores of large calls; others have none
+  bool by_hosts = false;              // the call runs in two levels (hierarchy.h) if it can
   // `small` says that a call of `plan` may take the fast path, `small_fallback` that a call of the
   // fallback plan may, if it is foreseen that buffers cannot be touched.
   bool small = false, small_fallback = false;

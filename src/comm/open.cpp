@@ -406,9 +406,10 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   collectives.select.host_shape = context_->host_shape(members_);
   collectives.select.only_slots = context_->checksum();
   collectives.select.signals_one = engine_->options().channel->traits().signals_one;
-  collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto
-                                    ? default_streaming_bytes()
-                                    : static_cast<uint64_t>(settings->streaming_bytes);
+  collectives.streaming_is_asked = settings->streaming_bytes != kConfigAuto;
+  collectives.streaming_bytes = collectives.streaming_is_asked
+                                    ? static_cast<uint64_t>(settings->streaming_bytes)
+                                    : default_streaming_bytes();
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
   if (works_for) works_for->bind(*engine_);

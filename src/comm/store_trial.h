@@ -1,0 +1,61 @@
+// Chooses between stores through the caches and past them for large calls of one kind, by the time
+// of these calls. Which are faster depends on the processor, on the size of the last cache that a
+// virtual machine really has, and on whether the program uses the same buffers again. So the calls
+// of the program itself are measured: some with either stores, then the rest with the faster ones,
+// and after many calls both are tried again, because programs change. The first call with other
+// stores is not counted, as it finds the caches as the calls before have left them. The ranks of a
+// communicator make the same calls, and so try the same stores at the same time.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace fsccl {
+
+class StoreTrial {
+ public:
+  // Returns the stores of the next call.
+  Stores next() const {
+    const uint32_t at = calls_.load(std::memory_order_relaxed);
+    return at < 2 * kEach ? kTried[at / kEach] : best_.load(std::memory_order_relaxed);
+  }
+  // Notes the time of a call that had them. Any thread; concurrent calls may miscount a trial.
+  void took(int64_t ns) {
+    const uint32_t at = calls_.load(std::memory_order_relaxed);
+    if (at < 2 * kEach && at % kEach > 0)
+      times_[at / kEach][at % kEach - 1].store(ns, std::memory_order_relaxed);
+    if (at + 1 == 2 * kEach)
+      best_.store(cached_win() ? Stores::cached : Stores::streaming, std::memory_order_relaxed);
+    calls_.store((at + 1) % kPeriod, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr uint32_t kEach = 4;      // calls of a trial with either stores
+  static constexpr uint32_t kPeriod = 256;  // calls from the begin of one trial to the next
+  static constexpr double kWins = 0.97;     // stores through the caches win by at least so much
+  static constexpr std::array kTried{Stores::streaming, Stores::cached};
+
+  // A call may be late because another rank was. So the fastest calls are compared, and the second
+  // fastest, but not the slowest.
+  bool cached_win() const {
+    std::array<std::array<double, kEach - 1>, 2> sorted{};
+    for (size_t which = 0; which < sorted.size(); which++) {
+      for (size_t i = 0; i < sorted[which].size(); i++)
+        sorted[which][i] = static_cast<double>(times_[which][i].load(std::memory_order_relaxed));
+      std::sort(sorted[which].begin(), sorted[which].end());
+    }
+    for (size_t i = 0; i + 1 < sorted[0].size(); i++)
+      if (sorted[1][i] >= kWins * sorted[0][i]) return false;
+    return true;
+  }
+
+  std::atomic<uint32_t> calls_{0};
+  // The times in ns of the calls with either of kTried, without the first.
+  std::array<std::array<std::atomic<int64_t>, kEach - 1>, 2> times_{};
+  std::atomic<Stores> best_{Stores::streaming};
+};
+
+}  // namespace fsccl
