@@ -31,7 +31,7 @@ in [perf/results](../perf/results/README.md); do not edit it by hand.
 """
 
 
-MOST_LINES = 150
+MOST_LINES = 160
 
 
 def sources(rows):
@@ -447,7 +447,12 @@ def draw(rows):
         pyplot.close(figure)
 
     latest = newest(of_kind(rows, 'collective'))
-    colors = {'Zen 3': '#2a6f97', 'Zen 4': '#e07a1f', 'Emerald Rapids': '#4f8a3d'}
+    colors = {
+        'Zen 3': '#2a6f97',
+        'Zen 4': '#e07a1f',
+        'Zen 5': '#8a5fa8',
+        'Emerald Rapids': '#4f8a3d',
+    }
 
     def grid(name, variants, ylabel):
         figure, panels = pyplot.subplots(1, 4, figsize=(11, 3), sharey=True, layout='constrained')
