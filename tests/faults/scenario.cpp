@@ -25,7 +25,7 @@ float own[kCount], gathered[kRanks * kCount];
 }  // namespace
 
 const char* name_of(Phase phase) {
-  static const char* const kNames[] = {"join", "work", "shrink", "destroy"};
+  static const char* const kNames[] = {"join", "work", "shrink", "exchange", "destroy"};
   return kNames[static_cast<int>(phase)];
 }
 
@@ -174,10 +174,14 @@ void Scenario::shrink() {
   if (!note("comm_size", fsccl_comm_size(left_, &size)) || size < kRanks) return;
   // The ranks exchange whether they have been successful so far, to know whether both have a unit.
   float mine = outcome_.status == FSCCL_OK && unit_ ? 1 : 0, both = 0;
-  if (note("all_reduce of the survivors",
+  exchanges_ =
+      note("all_reduce of the survivors",
            fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&
-      both > 0)
-    (void)reshard();
+      both > 0;
+}
+
+void Scenario::exchange() {
+  if (exchanges_) (void)reshard();
 }
 
 // The two ranks exchange their shards.

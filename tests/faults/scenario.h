@@ -1,7 +1,7 @@
 // A program of two ranks, in phases in which calls of the system may fail. The ranks join, work, go
-// on with a new communicator after the first was aborted, and give everything back. A rank that
-// gets an error does what the header says: it aborts the communicator if others may wait for the
-// rank, and destroys its objects.
+// on with a new communicator after the first was aborted, exchange their shards there, and give
+// everything back. A rank that gets an error does what the header says: it aborts the communicator
+// if others may wait for the rank, and destroys its objects.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -11,7 +11,7 @@ namespace fsccl::testing {
 
 constexpr int kRanks = 2;
 
-enum class Phase { join, work, shrink, destroy, count };
+enum class Phase { join, work, shrink, exchange, destroy, count };
 const char* name_of(Phase phase);
 
 // The first error of a rank, and the call that returned it.
@@ -31,6 +31,7 @@ class Scenario {
   void join();
   void work();
   void shrink();
+  void exchange();
   // Returns false if something could not be given back. It may be called again.
   bool destroy();
 
@@ -50,6 +51,7 @@ class Scenario {
   int read_id_, write_id_;
   Outcome outcome_;
   bool wrong_bytes_ = false;
+  bool exchanges_ = false;  // both ranks have a unit and the new communicator
   fsccl_comm_t comm_ = nullptr, part_ = nullptr, left_ = nullptr;
   fsccl_pool_t pool_ = nullptr;
   fsccl_unit_t unit_ = nullptr;

@@ -1,6 +1,6 @@
 // Makes the n-th call of malloc, or of one kind of system call, fail, while two ranks join, work,
-// shrink and give everything back. It does so for every n, in either rank, and fails that call
-// alone, or it and all that follow. In each case:
+// shrink, exchange shards and give everything back. It does so for every n, in either rank, and
+// fails that call alone, or it and all that follow. In each case:
 //   - No rank crashes, and both ranks are done before a deadline.
 //   - Each rank ends with FSCCL_OK and right results, or with an error that has a text and does not
 //     blame the library.
@@ -22,11 +22,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -166,6 +168,7 @@ void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&
     armed(Phase::join, [&] { faulty.join(); });
     armed(Phase::work, [&] { faulty.work(); });
     armed(Phase::shrink, [&] { faulty.shrink(); });
+    armed(Phase::exchange, [&] { faulty.exchange(); });
     armed(Phase::destroy, [&] { report->given_back = faulty.destroy(); });
     report->given_back_later = report->given_back || faulty.destroy();
     report->faulty = faulty.outcome();
@@ -177,6 +180,7 @@ void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&
   clean.join();
   clean.work();
   clean.shrink();
+  clean.exchange();
   report->given_back_later = clean.destroy() && report->given_back_later;
   report->clean = clean.outcome();
   report->wrong_bytes |= clean.wrong_bytes();
@@ -197,6 +201,7 @@ class Sweep {
     const std::string problem = run(fault);
     runs_++;
     const Report& report = reports_[fault.rank];
+    tried_ += report.happened;
     if (!problem.empty()) {
       failures_++;
       printf("FAILED %s %s %lu %s rank %d: %s\n", name_of(fault.phase),
@@ -241,6 +246,8 @@ class Sweep {
       }
     }
   }
+
+  long tried() const { return tried_; }
 
   int finish() const {
     std::string statuses;
@@ -351,7 +358,7 @@ class Sweep {
   Report baseline_[kRanks];
   uint64_t calls_[kMostFaultKinds] = {};
   std::map<int, long> statuses_;
-  long runs_ = 0, failures_ = 0;
+  long runs_ = 0, tried_ = 0, failures_ = 0;
   int64_t slowest_ms_ = 0;
   bool more_ = false;  // there may be calls with higher numbers than the last wanted one
 };
@@ -372,7 +379,8 @@ int try_one(char** words) {
   return sweep.finish();
 }
 
-int sweep_all(const Wanted& wanted, uint64_t worker, uint64_t workers) {
+// Adds the number of faults that were tried to *tried.
+int sweep_all(const Wanted& wanted, uint64_t worker, uint64_t workers, std::atomic<long>* tried) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++) {
     if (wanted.phase && std::strcmp(wanted.phase, name_of(static_cast<Phase>(phase))) != 0)
@@ -380,6 +388,7 @@ int sweep_all(const Wanted& wanted, uint64_t worker, uint64_t workers) {
     for (int rank = 0; rank < kRanks; rank++)
       sweep.sweep(static_cast<Phase>(phase), rank, wanted, worker, workers);
   }
+  *tried += sweep.tried();
   return sweep.finish();
 }
 
@@ -405,14 +414,20 @@ int main_of(int argc, char** argv) {
   // Several workers run at once, because most of the time is spent waiting, after faults that a
   // rank cannot report to the other one.
   constexpr uint64_t kWorkers = 6;
+  auto* const tried = new (mmap(nullptr, sizeof(std::atomic<long>), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<long>{0};
   for (uint64_t worker = 0; worker < kWorkers; worker++)
     if (fork() == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      exit(sweep_all(wanted, worker, kWorkers));
+      exit(sweep_all(wanted, worker, kWorkers, tried));
     }
   int failed = 0, status = 0;
   while (wait(&status) > 0) failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-  printf(failed ? "FAILED\n" : "all as it must be\n");
+  if (*tried == 0) {
+    printf("FAILED: no fault was tried, because there is no such phase, kind or call\n");
+    return 1;
+  }
+  printf("%s, %ld faults\n", failed ? "FAILED" : "all as it must be", tried->load());
   return failed != 0;
 }
 
