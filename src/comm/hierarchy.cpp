@@ -201,6 +201,7 @@ Fingerprint described(const CollectiveCall& call) {
   fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
   return fingerprint;
 }
+
 }  // namespace
 
 Status Hierarchy::end(const Fingerprint& fingerprint, bool wait, fsccl_status_t* state) {
