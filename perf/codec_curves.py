@@ -22,11 +22,12 @@ import json
 import math
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from free_port import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WAYS = {
@@ -44,12 +45,6 @@ WAYS = {
 }
 RANKS = 2
 TIMEOUT_S = 3600
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return free.getsockname()[1]
 
 
 def command_of(options, way, seed, path):

@@ -7,12 +7,13 @@ import ctypes
 import importlib.util
 import os
 import pathlib
-import random
 import select
 import signal
-import socket
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from free_port import free_port as free_port
 
 _BINDING = pathlib.Path(__file__).resolve().parents[2] / 'bindings/torch/fsccl_torch'
 
@@ -58,18 +59,6 @@ def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
         timeout_ms=timeout_ms,
         name=name,
     )
-
-
-def free_port():
-    """Returns a free port below those that systems give to connections."""
-    while True:
-        port = random.randrange(15000, 20000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(('127.0.0.1', port))
-                return port
-            except OSError:
-                continue
 
 
 class Rank:

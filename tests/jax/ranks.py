@@ -5,13 +5,15 @@ number."""
 import mmap
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'perf'))
+from free_port import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / 'examples/jax/fsdp_train.py'
@@ -91,9 +93,7 @@ def gives_huge_pages():
 
 
 def free_address():
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return f'127.0.0.1:{free.getsockname()[1]}'
+    return f'127.0.0.1:{free_port()}'
 
 
 def sees_threads_end():

@@ -8,7 +8,6 @@ import os
 import pathlib
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,9 @@ import tempfile
 from page import page_of
 from program import expect
 from program import run as run_program
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'perf'))
+from free_port import free_port
 
 program, case = sys.argv[1:]
 COLLECTIVE_KEYS = {
@@ -506,9 +508,7 @@ def codec_rows(codec):
             '2',
             '--json',
         )
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            port = free.getsockname()[1]
+        port = free_port()
         ranks = []
         for rank in range(2):
             place = {

@@ -13,7 +13,6 @@ import datetime
 import inspect
 import multiprocessing
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -26,6 +25,9 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import nn
 from torch.distributed.tensor import DTensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / 'perf'))
+from free_port import free_port
 
 SEED, STEPS, SEQUENCES, TOKENS = 7, 3, 2, 12
 VOCABULARY, WIDTH, HEADS = 61, 24, 4  # an odd number of rows: shards are uneven
@@ -198,12 +200,6 @@ def _rank_main(system, backend, rank, ranks, folder, own_group, port):
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-
-
-def free_port():
-    with socket.socket() as unused:
-        unused.bind(('127.0.0.1', 0))
-        return unused.getsockname()[1]
 
 
 def run(system, backend, ranks, folder, own_group=False):

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds TCP ports for jobs of the measuring programs and the tests."""
+
+import random
+import socket
+
+
+def free_port():
+    """Returns a port of this machine that is free, as is the next one, where ranks of several hosts
+    meet. Both are below the ports that systems give to connections, so no connection takes them
+    until the job has begun."""
+    while True:
+        port = random.randrange(15000, 20000)
+        with socket.socket() as first, socket.socket() as second:
+            try:
+                first.bind(('127.0.0.1', port))
+                second.bind(('127.0.0.1', port + 1))
+                return port
+            except OSError:
+                continue
