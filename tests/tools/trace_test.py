@@ -129,7 +129,9 @@ def check_page(folder):
 def check_clock(folder):
     """fsccl-perf step does not measure the time in which it writes gradients. It writes them
     between two barriers, so that no rank writes while another one measures."""
-    (folder / 'model.json').write_text(json.dumps(MODEL), encoding='utf-8')
+    # A communicator keeps its last 64 operations that complete at once, so there must not be more.
+    model = {**MODEL, 'units': MODEL['units'][:2]}
+    (folder / 'model.json').write_text(json.dumps(model), encoding='utf-8')
     (folder / 'recordings').mkdir()
     environment = {**os.environ, 'FSCCL_TIMEOUT_MS': '60000'}
     environment['FSCCL_TRACE_DIR'] = str(folder / 'recordings')
@@ -141,7 +143,7 @@ def check_clock(folder):
     spans = sorted((e for e in spans if e['pid'] == spans[0]['pid']), key=lambda e: e['ts'])
     names = [event['name'].split()[0] for event in spans]
     # A warm-up and two steps write the gradients of each unit once.
-    least = 2 * 3 * len(MODEL['units'])
+    least = 2 * 3 * len(model['units'])
     expect(names.count('barrier') >= least, f'{least} barriers: {names}')
     check_recordings(folder / 'recordings')
 
