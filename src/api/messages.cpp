@@ -74,8 +74,7 @@ fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int p
 fsccl_status_t fsccl_probe(int peer, fsccl_comm_t handle) {
   return guarded("fsccl_probe", [&]() -> Result<fsccl_status_t> {
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
-    comm->engine().look_for_failure();
-    if (comm->engine().failed()) return comm->engine().failure();
+    FSCCL_TRY(comm->engine().intact());
     FSCCL_TRY(check_peer(*comm, peer));
     FSCCL_ASSIGN(const fsccl_comm_t pair, pair_of(handle, peer, comm->rank()));
     FSCCL_ASSIGN(const Ref<Communicator> between, comm_of(pair));

@@ -215,9 +215,9 @@ bool run_once(const char* role, int port, int hosts) {
   const bool good = processes.finish(limit_ms(kLimitMs));
   int broken = 0, learnt = 0;
   for (int rank = 0; rank < kRanks; rank++) {
-    broken += processes.exit_code(rank) == kLinkBroken;
-    learnt += processes.exit_code(rank) == kLinkBroken ||
-              processes.output(rank).find(" died)") != std::string::npos;
+    const bool by_link = processes.exit_code(rank) == kLinkBroken;
+    broken += by_link;
+    learnt += by_link || processes.output(rank).find(" died)") != std::string::npos;
   }
   EXPECT_TRUE(good || (broken && learnt == kRanks)) << processes.report();
   std::printf("%s", processes.output(kFaulty).c_str());

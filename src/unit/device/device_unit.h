@@ -96,6 +96,7 @@ class DeviceUnit final : public Unit {
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
   Status no_work() const;
+  Status look_at_shards() const;
   Status run_begun(FunctionRef<Status()> rest) const;
   Status change_slots(FunctionRef<Status()> change) const;
   Status begin_step(Slot& slot);
@@ -117,7 +118,6 @@ class DeviceUnit final : public Unit {
   // These are for HSDP (device_unit_replicas.cpp).
   Status join_replicas();
   void leave_replicas();
-  Status look_at_shards() const;
   Status look_for_failure() const;  // checks all of the unit's communicators
   Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm);
   Status send_state(int root);

@@ -41,13 +41,8 @@ void DeviceUnit::leave_replicas() {
 }
 
 Status DeviceUnit::look_for_failure() const {
-  mover_->look();
-  for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
-    if (!comm) continue;
-    comm->engine().look_for_failure();
-    if (comm->engine().failed()) return comm->engine().failure();
-  }
-  return success();
+  FSCCL_TRY(look_at_shards());
+  return spec_.replicate_comm ? spec_.replicate_comm->engine().intact() : success();
 }
 
 // Sums over the replicas. The first phase cannot be taken back. So if the sum does not begin on
@@ -57,8 +52,7 @@ Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CU
   chain.begin();
   Engine& replicas = spec_.replicate_comm->engine();
   return chain.run(std::array{&replicas}, [&]() -> Status {
-    replicas.look_for_failure();
-    if (replicas.failed()) return replicas.failure();
+    FSCCL_TRY(replicas.intact());
     ReplicaSum::Call call;
     call.stream = reduce.stream;
     call.slot = reduce.slot;

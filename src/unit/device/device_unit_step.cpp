@@ -79,8 +79,7 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
 // Returns the failure of the shard_comm, if it has failed.
 Status DeviceUnit::look_at_shards() const {
   mover_->look();
-  engine().look_for_failure();
-  return engine().failed() ? engine().failure() : success();
+  return engine().intact();
 }
 
 Status DeviceUnit::prepare_gather() const {
