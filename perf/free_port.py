@@ -6,9 +6,9 @@ import socket
 
 
 def free_port():
-    """Returns a port of this machine that is free, as is the next one, where ranks of several hosts
-    meet. Both are below the ports that systems give to connections, so no connection takes them
-    until the job has begun."""
+    """Returns a port of the loopback address that is free. So is the next one, at which ranks of
+    several hosts meet (MASTER_PORT + 1). Both are below the ports that Linux gives to connections by
+    default, so no connection takes them until the job has begun."""
     while True:
         port = random.randrange(15000, 20000)
         with socket.socket() as first, socket.socket() as second:

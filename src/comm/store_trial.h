@@ -1,10 +1,11 @@
-// Chooses between stores through the caches and past them for large calls of one kind, by the time
-// of these calls. Which are faster depends on the processor, on the size of the last cache that a
-// virtual machine really has, and on whether the program uses the same buffers again. So the calls
-// of the program itself are measured: some with either stores, then the rest with the faster ones,
-// and after many calls both are tried again, because programs change. The first call with other
-// stores is not counted, as it finds the caches as the calls before have left them. The ranks of a
-// communicator make the same calls, and so try the same stores at the same time.
+// Chooses between stores through the caches and past them for the large calls that share a kept
+// call (kept_calls.h), by the time of these calls. Which are faster depends on the processor, on
+// the size of the last cache that a virtual machine really has, and on whether the program uses the
+// same buffers again. So the calls of the program itself are measured: some with either stores,
+// then the rest with the faster ones, and after many calls both are tried again, because programs
+// change. The first call with other stores is not counted, as it finds the caches as the calls
+// before have left them. The ranks of a communicator make the same calls, and if all of them wait,
+// they try the same stores at the same time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -35,7 +36,8 @@ class StoreTrial {
  private:
   static constexpr uint32_t kEach = 4;      // calls of a trial with either stores
   static constexpr uint32_t kPeriod = 256;  // calls from the begin of one trial to the next
-  static constexpr double kWins = 0.97;     // stores through the caches win by at least so much
+  // Stores through the caches win if they take less than this part of the other's time.
+  static constexpr double kWins = 0.97;
   static constexpr std::array kTried{Stores::streaming, Stores::cached};
 
   // A call may be late because another rank was. So the fastest calls are compared, and the second

@@ -218,9 +218,10 @@ class Engine {
   // hosts has its stages on them, and returns its buffers when the whole communicator has looked
   // back.
   bool look_back() noexcept;
-  // Does the same for this engine, when no thread drives it. The first thread that may drive looks
-  // at the operation at the head. If it only had to wait for signals that have arrived, it is
-  // complete, because its peers may have completed it and returned success.
+  // Does the same for this engine alone, when no thread drives it. It waits at most kDriversMs for
+  // peers that touch buffers. The first thread that may drive completes the operations, from the
+  // head on, that only had to wait for signals that have arrived, because their peers may have
+  // completed them and returned success.
   bool look_at_head() noexcept;
   void await_drivers() noexcept;
 

@@ -1,8 +1,8 @@
 // Foresees whether all ranks can touch the buffers of a call, before the call begins. If some rank
-// could not touch a buffer of the last calls, the next call need not ask first, which would take an
-// exchange (runner.h). It begins with the plan that touches no peer's buffers. Its enter signals
-// have the locations of its buffers nevertheless. So if the program changes to memory of pools, at
-// most one call takes the slower plan in vain.
+// could not touch a buffer of each of the last kEnough calls, the next call need not ask first,
+// which would take an exchange (runner.h). It begins with the plan that touches no peer's buffers.
+// Its enter signals have the locations of its buffers nevertheless. So if the program changes to
+// memory of pools, at most one call takes the slower plan in vain.
 //
 // All ranks foresee the same. They count the calls of a communicator in their order, and only those
 // in which every rank learns of every other rank's buffers before the call ends, so that all ranks

@@ -37,8 +37,8 @@ struct SelectOptions {
 };
 
 // A call with a root on memory that peers cannot touch rarely asks for addresses
-// (engine/foresight.h) if its bytes go through slots in so many rounds. With more rounds that saves
-// little, and a program that changes to memory of pools would lose more.
+// (engine/foresight.h) if its bytes go through slots in at most so many rounds. With more rounds
+// that saves little, and a program that changes to memory of pools would lose more.
 inline constexpr uint32_t kMostRoundsUnasked = 8;
 
 struct Selection {

@@ -255,9 +255,10 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) 
   return success();
 }
 
-// A failure of the replicate_comm ends the call later, because the other ranks of the shard_comm
-// may not know of it, and wait for this rank in the first phase. If there is no first phase to run,
-// the failure is returned at once.
+// Checks all that can be checked before the first phase. A failure of the replicate_comm does not
+// stop it, because the other ranks of the shard_comm may not know of the failure, and wait for this
+// rank in the first phase: sum_over_replicas() returns the failure after that. But if the gradients
+// do not permit the call, the failure is the more telling error.
 Status DeviceUnit::prepare_reduce(const ReduceRequest& request) {
   FSCCL_TRY(look_at_shards());
   if (Status refused = check_reduce(request); !refused.ok()) {
