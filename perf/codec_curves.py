@@ -4,7 +4,7 @@
 each other for hosts, with each codec and without, from the same seeds.
 
     codec_curves.py [--network digits|bytes] [--build build] [--epochs 67] [--seeds 5]
-                    [--ways WAY ...] [--json FILE] [--chart FILE.svg] [-- ARGUMENT ...]
+                    [--first-seed 1] [--ways WAY ...] [--json FILE] [--chart FILE.svg] [-- ARGUMENT ...]
 
 digits: the network of examples/train; 67 epochs are 2,000 steps. bytes: the transformer of
 perf/torch/train_bytes.py, of 4.8 million parameters, for 2,000 steps; it needs a Python with torch
@@ -164,7 +164,8 @@ def main():
     parser.add_argument('--network', choices=['digits', 'bytes'], default='digits')
     parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build')
     parser.add_argument('--epochs', type=int, default=67)
-    parser.add_argument('--seeds', type=int, default=5)
+    parser.add_argument('--seeds', type=int, default=5, help='how many seeds (default 5)')
+    parser.add_argument('--first-seed', type=int, default=1)
     parser.add_argument('--ways', nargs='+', choices=WAYS, default=list(WAYS))
     parser.add_argument('--json', type=pathlib.Path)
     parser.add_argument('--chart', type=pathlib.Path)
@@ -177,10 +178,11 @@ def main():
     with tempfile.NamedTemporaryFile('w', suffix='.secret') as secret:
         secret.write(os.urandom(16).hex())
         secret.flush()
-        for seed, way in itertools.product(range(1, options.seeds + 1), ways):
-            if len(curves[way]) >= seed:
+        for k, way in itertools.product(range(options.seeds), ways):
+            if len(curves[way]) > k:
                 continue
-            curves[way].append(held_out_losses(options, way, seed, secret.name))
+            losses = held_out_losses(options, way, options.first_seed + k, secret.name)
+            curves[way].append(losses)
             if options.json:
                 options.json.write_text(json.dumps(curves) + '\n', encoding='utf-8')
     if any(
