@@ -31,11 +31,13 @@ import importlib.util
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from free_port import free_port
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / 'examples/jax/fsdp_train.py'
 RANKS = 2
@@ -104,9 +106,7 @@ def step_seconds(how, collectives, options):
 def start_seconds(form):
     """Returns the seconds until the slower process has its sum, and {phase: seconds of that
     process}."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        address = f'127.0.0.1:{free.getsockname()[1]}'
+    address = f'127.0.0.1:{free_port()}'
     begin = time.monotonic()
     processes = [
         subprocess.Popen(

@@ -14,10 +14,13 @@ is "N passed, N failed". The exit status is 0 when nothing failed.
 
 import argparse
 import os
-import socket
+import pathlib
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'perf'))
+from free_port import free_port
 
 RANKS = 'PROOF_RANKS'
 DTYPES = ('float32', 'float64', 'bfloat16', 'float16', 'int32')
@@ -198,9 +201,7 @@ EXPECTED = len(DTYPES) + 4
 
 def run(ranks, until, platform):
     """Returns (passed, failed) of a job."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        address = f'127.0.0.1:{free.getsockname()[1]}'
+    address = f'127.0.0.1:{free_port()}'
     # Two processes share the memory of one GPU.
     shared = {'XLA_PYTHON_CLIENT_PREALLOCATE': 'false', 'XLA_PYTHON_CLIENT_MEM_FRACTION': '.4'}
     shared['JAX_PLATFORMS'] = platform

@@ -16,6 +16,9 @@ import time
 
 import launchers
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'perf'))
+from free_port import free_port
+
 START_SECONDS = 60
 STOP_SECONDS = 20
 PROGRAMS = {
@@ -70,16 +73,6 @@ def missing():
     return f'of Slurm on one machine these are missing: {", ".join(names)}' if names else ''
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(('', 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Slurm:
     """`with Slurm(nodes) as slurm: slurm.run('srun', ...)`. The nodes n1, n2 ... are this machine,
     and claim more cores than it has."""
@@ -103,7 +96,10 @@ class Slurm:
         key = self.folder / 'munge/key'
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
-        controller_port, *ports = free_ports(1 + len(self.nodes))
+        ports = set()
+        while len(ports) <= len(self.nodes):
+            ports.add(free_port())
+        controller_port = ports.pop()
         host = socket.gethostname().split('.')[0]
         nodes = '\n'.join(
             f'NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 '

@@ -5,9 +5,9 @@ Nothing hangs, and no interpreter dies."""
 import ctypes.util
 import datetime
 import os
+import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -21,6 +21,9 @@ import torch.distributed as dist
 from fsccl_torch.base import BACKEND
 from torch import nn
 from torch._C import _distributed_c10d as c10d
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'perf'))
+from free_port import free_port
 
 fails = ranks_.fails
 ERROR = dist.DistBackendError
@@ -265,10 +268,7 @@ def _store_of(rank):
 
 @pytest.mark.parametrize('late_rank', [0, 1])
 def test_a_group_is_made_again_after_an_abort(late_rank):
-    with socket.socket() as unused:
-        unused.bind(('127.0.0.1', 0))
-        port = str(unused.getsockname()[1])
-    with ranks_.Ranks(2, PORT_OF_TEST=port) as started:
+    with ranks_.Ranks(2, PORT_OF_TEST=str(free_port())) as started:
         run(started, made_again_after_an_abort, late_rank)
 
 
