@@ -49,6 +49,28 @@ void print_candidates(const Json& answer) {
              answer["why"].get<std::string>());
 }
 
+// Prints the codecs that the predicted call could have, and whether each of them pays. How long the
+// functions of a custom codec take is not known.
+void print_codecs(const Json& answer) {
+  Json rows = Json::array();
+  if (answer.contains("gather_codec")) rows.push_back(answer["gather_codec"]);
+  for (const char* kinds : {"block_codecs", "reduce_codecs"})
+    if (answer.contains(kinds)) rows.insert(rows.end(), answer[kinds].begin(), answer[kinds].end());
+  if (rows.empty()) return;
+  fmt::print(
+      "\ncodecs of units between hosts, on a core of each rank; bytes are those that a host "
+      "receives\n  {:<28} {:>13} {:>13} {:>12} {:>12}\n",
+      "codec", "bytes without", "bytes with", "us without", "us with");
+  for (const Json& row : rows) {
+    const bool custom = row["kind"] == "custom";
+    fmt::print("  {:<28} {:>13} {:>13} {:>12.2f} {:>12} {}\n",
+               row[custom ? "name" : "kind"].get<std::string>(), row["bytes_plain"].get<uint64_t>(),
+               row["bytes_coded"].get<uint64_t>(), row["plain_us"].get<double>(),
+               custom ? "?" : fmt::format("{:.2f}", row["coded_us"].get<double>()),
+               custom ? "" : row["why"].get<std::string>());
+  }
+}
+
 double middle(Json times) {
   std::sort(times.begin(), times.end());
   return times[times.size() / 2].get<double>();
@@ -134,6 +156,7 @@ int ExplainCommand::run() const {
     const Json answer = Json::parse(text);
     print_costs(answer);
     print_candidates(answer);
+    print_codecs(answer);
     if (answer.contains("kernels")) print_kernels(answer["kernels"]);
   }
   return 0;  // main() flushes

@@ -231,7 +231,7 @@ typedef struct fsccl_codec_report {
   /* predicted microseconds of a gather without and with the codec, from measured times; 0: nothing
    * was measured yet */
   double plain_us, coded_us;
-  int declines; /* 1: the codec is off at present, because coded_us is larger */
+  int declines; /* 1: the codec is off at present, because it took longer than it saved */
   /* Block codecs: blocks that this rank encoded; those of them sent without the codec; those whose
    * error was measured; measured ones beyond the kind's bound (a defect) */
   uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;

@@ -46,7 +46,8 @@ class CodecChoice {
   // Called after a coded gather, with the same arguments on all ranks.
   void judge(const GatherTimes& times, bool may_decline);
   bool out() const { return out_ > 0; }
-  // times of a gather; the newest ones weigh most
+  // times of a gather in the present trial, or in the last one while the codec is out; the newest
+  // ones weigh most
   const GatherTimes& recent() const { return recent_; }
 
   // This rank's own choice for what it sends to `receivers` ranks, where the link takes `byte_ns`
@@ -68,6 +69,7 @@ class CodecChoice {
   uint64_t out_ = 0, next_out_ = kShortest;
   int losses_ = 0, wins_ = 0;
   double lost_ns_ = 0;
+  bool tries_again_ = false;  // the next judgement begins a trial
   GatherTimes recent_;
   std::array<Form, 2> forms_{};
   uint64_t gathers_ = 0;

@@ -63,21 +63,29 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
   return seats;
 }
 
+// A host that has more ranks than the smallest one lets some of them code nothing.
+CodingRanks coding_ranks(const GroupShape& whole) {
+  return {whole.select.host_shape.hosts, std::max(1, whole.ranks / whole.select.host_shape.hosts)};
+}
+
+const char* reason(const CodecPrice& price) {
+  return price.declines() ? "coding takes longer than the link needs for the bytes that it saves"
+                          : "the bytes that it saves take the link longer than coding";
+}
+
 // Describes a gather of 16-bit words between hosts with a codec: its bytes and time, and the memory
 // that it costs.
 std::string text_of_codec(uint64_t bytes, const GroupShape& whole) {
   const Costs& costs = whole.select.costs;
   const double byte_ns = costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
-  const CodecPrice price =
-      price_delta(bytes, whole.select.host_shape.hosts, byte_ns, costs.exchange);
+  const CodecPrice price = price_delta(bytes, coding_ranks(whole), byte_ns, costs.exchange);
   return fmt::format(
       R"(,"gather_codec":{{"kind":"delta","form":"{}","of":"units of 16-bit floats",)"
       R"("bytes_plain":{},"bytes_coded":{},)"
       R"("plain_us":{:.3f},"coded_us":{:.3f},"copy_bytes_per_host":{},"declines":{},"why":"{}"}})",
       price.nibbles ? "nibbles" : "coded", price.plain_bytes, price.coded_bytes,
       price.plain_ns / 1000, price.coded_ns / 1000, price.copy_bytes, price.declines(),
-      price.declines() ? "coding takes longer than the link needs for the bytes that it saves"
-                       : "the bytes that it saves take the link longer than coding");
+      reason(price));
 }
 
 // The same for the custom codecs of this process's units. How long their functions take is not
@@ -108,11 +116,12 @@ std::string text_of_blocks(OpCode op, uint64_t bytes, const GroupShape& whole) {
   const char* comma = "";
   for (const BlockPrice& one : sums ? kBlockSums : kBlockGathers) {
     const CodecPrice price = price_blocks(one, static_cast<double>(bytes) / word_bytes, word_bytes,
-                                          whole.select.host_shape.hosts, byte_ns, sums);
-    text += fmt::format(R"({}{{"kind":"{}","bound":{:.5f},"bytes_plain":{},"bytes_coded":{},)"
-                        R"("plain_us":{:.3f},"coded_us":{:.3f},"pays":{}}})",
-                        comma, one.kind, one.bound, price.plain_bytes, price.coded_bytes,
-                        price.plain_ns / 1000, price.coded_ns / 1000, !price.declines());
+                                          coding_ranks(whole), byte_ns, sums);
+    text +=
+        fmt::format(R"({}{{"kind":"{}","bound":{:.5f},"bytes_plain":{},"bytes_coded":{},)"
+                    R"("plain_us":{:.3f},"coded_us":{:.3f},"pays":{},"why":"{}"}})",
+                    comma, one.kind, one.bound, price.plain_bytes, price.coded_bytes,
+                    price.plain_ns / 1000, price.coded_ns / 1000, !price.declines(), reason(price));
     comma = ",";
   }
   return text +

@@ -83,6 +83,29 @@ expect(
     sums,
 )
 expect('gather_codec' not in explained('all_gather', '256M', '--ranks', '2')[0], 'on one host')
+expect(
+    all(
+        ('coding takes longer' in row['why']) == (not row['pays'])
+        for row in [*blocks.values(), *sums.values()]
+    ),
+    [blocks, sums],
+)
+# The ranks of a host share its coding, so it takes them less time.
+many = explained('all_gather', '256M', '--hosts', '2', '--ranks-per-host', '4')[0]
+expect(
+    many['gather_codec']['coded_us'] < codec['coded_us']
+    and many['gather_codec']['plain_us'] == codec['plain_us'],
+    [many['gather_codec'], codec],
+)
+# The text has a line for each codec, with the reason.
+for operation, kinds in (('all_gather', ('delta', *blocks)), ('reduce_scatter', sums)):
+    text = run(operation, '256M', '--hosts', '2', '--ranks-per-host', '1')
+    for kind in kinds:
+        expect(
+            re.search(rf'^  {kind} .*(coding takes longer|the bytes that it saves)', text, re.M),
+            text,
+        )
+expect('codecs of units' not in run('all_gather', '256M', '--ranks', '2'), 'on one host')
 
 # On several hosts there are flat candidates, and candidates by hosts with their stages.
 answer, chosen = explained('all_gather', '4M', '--hosts', '2', '--ranks-per-host', '2')

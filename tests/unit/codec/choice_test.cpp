@@ -61,6 +61,17 @@ TEST(CodecChoice, StaysOutSoonerTheMoreItLoses) {
   }
 }
 
+// While the codec stays out, its times tell why. The next trial begins with times of its own.
+TEST(CodecChoice, KeepsTheTimesForWhichItStaysOut) {
+  CodecChoice choice;
+  while (!choice.out()) choice.judge({100, 150}, true);
+  EXPECT_EQ(choice.recent().plain_ns, 100);
+  EXPECT_EQ(choice.recent().coded_ns, 150);
+  gathers_out(choice);
+  choice.judge({100, 60}, true);
+  EXPECT_EQ(choice.recent().coded_ns, 60);
+}
+
 TEST(CodecChoice, GathersOfBackwardCountToo) {
   CodecChoice wins, loses;
   for (int i = 0; i < 100; i++) {
@@ -130,13 +141,27 @@ TEST(CodecChoice, TheLongerOfCodingAndMovingHidesMostOfTheOther) {
 // The rates are 1, 10 and 100 Gbit/s, between two hosts.
 TEST(CodecPrice, WinsAtOneAndTenAndDeclinesAtAHundredGigabits) {
   for (const double gigabits : {1.0, 10.0, 100.0}) {
-    const CodecPrice price = price_delta(200'000'000, 2, 8 / gigabits, 50'000);
+    const CodecPrice price = price_delta(200'000'000, {2, 1}, 8 / gigabits, 50'000);
     EXPECT_EQ(price.declines(), gigabits > 50) << gigabits;
     EXPECT_EQ(price.nibbles, gigabits > 5) << gigabits;
     EXPECT_EQ(price.plain_bytes, 100'000'000u);
     EXPECT_EQ(price.copy_bytes, 200'000'000u);
     EXPECT_LT(price.coded_bytes, price.plain_bytes / 3);
   }
+}
+
+// The ranks of a host share its link and its coding, each on a core of its own.
+TEST(CodecPrice, WinsAtAHundredGigabitsWithSixteenRanksAHost) {
+  const CodecPrice one = price_delta(200'000'000, {2, 1}, 0.08, 50'000),
+                   many = price_delta(200'000'000, {2, 16}, 0.08, 50'000);
+  EXPECT_TRUE(one.declines());
+  EXPECT_FALSE(many.declines());
+  EXPECT_EQ(many.plain_ns, one.plain_ns);
+  EXPECT_EQ(many.plain_bytes, one.plain_bytes);
+  const CodecPrice block = price_blocks(kBlockGathers[0], 1e8, 2, {2, 1}, 0.08, false),
+                   shared = price_blocks(kBlockGathers[0], 1e8, 2, {2, 16}, 0.08, false);
+  EXPECT_TRUE(block.declines());
+  EXPECT_FALSE(shared.declines());
 }
 
 }  // namespace
