@@ -12,45 +12,30 @@
 #include "base/hash.h"
 #include "base/immortal.h"
 #include "codec/blocks.h"
+#include "codec/guarded_room.h"
 
 namespace fsccl {
 namespace {
 
 constexpr size_t kMostName = 31;
-constexpr size_t kGuard = 256;
 constexpr size_t kHeaderRoom = 64;  // that a short block may take beyond its elements in fp32
 
 constexpr size_t most_bytes(size_t count) { return count * sizeof(float) + kHeaderRoom; }
+static_assert(most_bytes(kMostBlock) <= GuardedRoom::kMost);
 
-// The pattern around the memory that a codec writes. No byte value recurs at a short distance, so a
-// codec that fills memory with one value is noticed.
-constexpr std::array<uint8_t, kGuard> kPattern = [] {
-  std::array<uint8_t, kGuard> made{};
-  for (size_t i = 0; i < kGuard; i++) made[i] = static_cast<uint8_t>(0xa5 ^ i * 29);
-  return made;
-}();
-
-// Memory that a codec may read and write as it likes: its input, and its output between two guards.
-struct Room {
-  uint8_t* const end;
-  alignas(64) uint8_t guard[kGuard];
-  alignas(64) uint8_t output[most_bytes(kMostBlock) + kGuard];
-  alignas(64) uint8_t input[most_bytes(kMostBlock) + kGuard];
-
-  Room(const void* in, size_t in_bytes, size_t out_bytes) : end(output + out_bytes) {
-    std::memcpy(input, in, in_bytes);
-    std::memcpy(guard, kPattern.data(), kGuard);
-    std::memcpy(end, kPattern.data(), kGuard);
-  }
-  Overrun overrun(Overrun::By by, size_t count) const {
-    size_t beyond = kGuard, before = kGuard;
-    while (beyond > 0 && end[beyond - 1] == kPattern[beyond - 1]) beyond--;
-    while (before > 0 && guard[kGuard - before] == kPattern[kGuard - before]) before--;
-    if (!beyond && !before) return {};
-    return {by, static_cast<uint32_t>(count), static_cast<uint32_t>(beyond),
-            static_cast<uint32_t>(beyond ? 0 : before)};
-  }
-};
+// Calls a function of a codec, run(room), which reads `in_bytes` bytes of the room's input and
+// makes an output of `out_bytes` bytes. Says whether it wrote elsewhere.
+template <class Run>
+Overrun in_room(Overrun::By by, size_t count, const void* in, size_t in_bytes, size_t out_bytes,
+                const Run& run) {
+  GuardedRoom& room = GuardedRoom::of_thread();
+  std::memcpy(room.input(), in, in_bytes);
+  run(room);
+  const auto [beyond, before] = room.check(out_bytes);
+  if (!beyond && !before) return {};
+  return {by, static_cast<uint32_t>(count), static_cast<uint32_t>(beyond),
+          static_cast<uint32_t>(before)};
+}
 
 // The codecs that exist, for custom_codecs_in_use().
 struct Known {
@@ -133,21 +118,26 @@ uint64_t CustomCodec::hash() const {
 }
 
 Overrun CustomCodec::encode(const float* elements, size_t count, uint8_t* out) const {
-  Room room(elements, count * sizeof(float), bytes(count));
-  std::memset(room.output, 0, bytes(count));
-  table_.encode(table_.context, reinterpret_cast<const float*>(room.input), count, room.output);
-  std::memcpy(out, room.output, bytes(count));
-  return room.overrun(Overrun::By::encode, count);
+  const size_t made = bytes(count);
+  return in_room(Overrun::By::encode, count, elements, count * sizeof(float), made,
+                 [&](const GuardedRoom& room) {
+                   uint8_t* const output = room.output(made);
+                   std::memset(output, 0, made);
+                   table_.encode(table_.context, reinterpret_cast<const float*>(room.input()),
+                                 count, output);
+                   std::memcpy(out, output, made);
+                 });
 }
 
 Overrun CustomCodec::decode(const uint8_t* in, size_t count, float* elements) const {
-  Room room(in, bytes(count), count * sizeof(float));
-  auto* const output = reinterpret_cast<float*>(room.output);
-  // An element that the codec does not write stays NaN, whose error is above any bound.
-  std::fill_n(output, count, std::numeric_limits<float>::quiet_NaN());
-  table_.decode(table_.context, room.input, count, output);
-  std::memcpy(elements, output, count * sizeof(float));
-  return room.overrun(Overrun::By::decode, count);
+  const size_t made = count * sizeof(float);
+  return in_room(Overrun::By::decode, count, in, bytes(count), made, [&](const GuardedRoom& room) {
+    auto* const output = reinterpret_cast<float*>(room.output(made));
+    // An element that the codec does not write stays NaN, whose error is above any bound.
+    std::fill_n(output, count, std::numeric_limits<float>::quiet_NaN());
+    table_.decode(table_.context, room.input(), count, output);
+    std::memcpy(elements, output, made);
+  });
 }
 
 std::string CustomCodec::text_of(const Overrun& overrun) const {

@@ -1,6 +1,5 @@
 // A program's own block codec: a checked copy of its table of functions (fsccl_block_codec_t). The
-// library does not trust these functions. They read copies and write to memory of the library; the
-// bytes before and behind that memory show whether a function wrote there.
+// library does not trust these functions: they read and write in a GuardedRoom (guarded_room.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>

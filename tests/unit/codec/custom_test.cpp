@@ -331,7 +331,7 @@ TEST(CustomCodec, ItsInputIsACopy) {
 
 TEST(CustomCodec, AWriteBeyondItsSizeIsTold) {
   const Floats words = normal_floats(1280 + 7);
-  for (const ptrdiff_t beyond : {1, 2, 64, 256}) {
+  for (const ptrdiff_t beyond : {1, 2, 64, 256, 300, 4096}) {
     Liar liar;
     liar.beyond = beyond;
     const auto codec = codec_of(liar.table);
@@ -361,7 +361,7 @@ TEST(CustomCodec, AWriteBeyondItsSizeIsTold) {
 // The output begins at a guard, too: a loop from the end may run too far.
 TEST(CustomCodec, AWriteBeforeItsOutputIsTold) {
   const Floats words = normal_floats(128);
-  for (const ptrdiff_t before : {1, 64, 256}) {
+  for (const ptrdiff_t before : {1, 64, 256, 3900}) {
     Liar liar;
     const auto codec = codec_of(liar.table);
     const BlockForm form{BlockKind::custom, 128, codec.get()};
@@ -378,6 +378,18 @@ TEST(CustomCodec, AWriteBeforeItsOutputIsTold) {
     const Overrun decoded = encode_floats(words, form, {.every = 1}).written.overrun;
     EXPECT_EQ(decoded.by, Overrun::By::decode);
     EXPECT_EQ(decoded.before, before);
+  }
+}
+
+// A write that goes far from the output would change memory of others, so it ends the process.
+TEST(CustomCodecDeathTest, AWriteFarFromItsOutputEndsTheProcess) {
+  const Floats words = normal_floats(128);
+  for (const ptrdiff_t place : {9'000, 60'000, -9'000, -60'000}) {
+    Liar liar;
+    liar.beyond = place;
+    const auto codec = codec_of(liar.table);
+    const BlockForm form{BlockKind::custom, 128, codec.get()};
+    EXPECT_DEATH((void)encode_floats(words, form, {}), "") << place;
   }
 }
 
