@@ -25,6 +25,7 @@ from .monitored import MonitoredBarrier
 from .moving import Moving
 from .reducing import Reducing
 from .stats import count
+from .untraced import untraced
 
 NAME = 'fsccl'
 DEVICES = ['cpu', 'cuda']
@@ -41,6 +42,7 @@ _open: dict[Any, None] = {}
 
 
 @adapted
+@untraced
 class FscclBackend(Moving, Reducing, Base):
     def __init__(self, comm, store, options):
         super().__init__(comm.rank, comm.size)

@@ -16,6 +16,7 @@ from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import Backend
 
 from .streams import device_of
+from .untraced import untraced
 
 OLDEST = (2, 7)  # the oldest version of torch that is tested
 NEWEST = (2, 15)
@@ -84,6 +85,7 @@ def blocking(opts):
     return not getattr(opts, 'asyncOp', True)
 
 
+@untraced
 class Group(dist.ProcessGroup):
     """Has the functions that torch asks of a process group beside communication, for a group that
     is its own backend."""
@@ -280,8 +282,10 @@ def adapted(backend):
     otherwise a group made of it."""
     if BACKEND:
         return backend
-    return type(
-        backend.__name__,
-        (Adapter, backend),
-        {'__doc__': backend.__doc__, '__module__': backend.__module__},
+    return untraced(
+        type(
+            backend.__name__,
+            (Adapter, backend),
+            {'__doc__': backend.__doc__, '__module__': backend.__module__},
+        )
     )

@@ -13,6 +13,7 @@ from . import _capi as c
 from . import streams
 from .held import HeldWork
 from .turns import run_later, watch
+from .untraced import untraced
 
 
 def run_last(finish):
@@ -22,6 +23,7 @@ def run_last(finish):
         finish()
 
 
+@untraced
 class Work(HeldWork):
     """One operation. `handle` is 0 if it is over already. `in_order` says that it is a collective,
     which all ranks issue in one order."""
@@ -102,6 +104,7 @@ class Work(HeldWork):
         return self._result
 
 
+@untraced
 class StreamWork(HeldWork):
     """One operation on a stream, as torch expects works of GPUs. A wait makes the current stream
     wait for the operation's event, and the host goes on."""
@@ -144,6 +147,7 @@ class StreamWork(HeldWork):
         return self._result
 
 
+@untraced
 class Together(HeldWork):
     """Several operations as one work."""
 

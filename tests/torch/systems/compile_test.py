@@ -72,6 +72,21 @@ def shard_then_compile(rank, ranks, compiler):
     )
 
 
+def wrap_then_compile(rank, ranks, compiler):
+    """DDP broadcasts the buffers of a model outside of the graphs."""
+    model = system.Model()
+    model.register_buffer('steps', torch.zeros(2))
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    losses = system.train(
+        torch.compile(wrapped, backend=compiler), system.new_optimizer(model), rank, ranks
+    )
+    return system.result(model, losses)
+
+
+def test_ddp():
+    system.compare(functools.partial(wrap_then_compile, compiler='aot_eager'))
+
+
 @pytest.mark.parametrize('way', [functional, compile_then_shard, shard_then_compile])
 @pytest.mark.parametrize('compiler', ['aot_eager', 'inductor'])
 def test_two_ranks(way, compiler):
