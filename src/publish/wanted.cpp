@@ -56,6 +56,19 @@ struct Source {
   Piece mine;
 };
 
+// Returns what an error adds for a name that is not published: a published name that differs by a
+// prefix, if there is one. Wrappers of models, such as PyTorch's DDP, add prefixes to all names.
+std::string like_it(const Catalog& catalog, const std::string& name) {
+  const auto behind = [](const std::string& longer, const std::string& end) {
+    return longer.size() > end.size() && longer.ends_with(end) &&
+           longer[longer.size() - end.size() - 1] == '.';
+  };
+  for (const Param& param : catalog.params)
+    if (behind(param.name, name) || behind(name, param.name))
+      return fmt::format("; it has '{}': names must be equal", param.name);
+  return {};
+}
+
 // Returns the sources of all parameters of which this process's piece has elements.
 Result<std::vector<Source>> find_sources(const Catalog& catalog,
                                          const std::vector<Layout>& published,
@@ -79,7 +92,9 @@ Result<std::vector<Source>> find_sources(const Catalog& catalog,
     if (!there)
       return fail(FSCCL_ERR_MISMATCH, "{} is not published: the publication has {} parameters{}",
                   name_of(params[i], i), catalog.params.size(),
-                  params[i].name.empty() ? "" : ", none of this name");
+                  params[i].name.empty()
+                      ? std::string()
+                      : ", none of this name" + like_it(catalog, params[i].name));
     const size_t found = params[i].name.empty() ? i : named->second;
     if (found == kSeveral)
       return fail(FSCCL_ERR_MISMATCH,

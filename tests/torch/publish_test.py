@@ -44,12 +44,14 @@ def whole(tensor):
 def trains(kind, ticket, wire_dtype, steps):
     """Returns the weights after each step, as they are published."""
     torch.manual_seed(0)
-    model = Net()
+    model = net = Net()
     if kind == 'fsdp':
         fully_shard(model, ignored_params={model.scale})
     elif kind == 'hsdp':
         mesh = init_device_mesh('cpu', (2, 2), mesh_dim_names=('replicas', 'shards'))
         fully_shard(model, mesh=mesh, ignored_params={model.scale})
+    elif kind == 'wrapped':  # which adds prefixes to the names
+        model = torch.compile(nn.parallel.DistributedDataParallel(model), backend='eager')
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(1)  # the same data, so that whole models stay equal
     states, publisher = [], None
@@ -58,7 +60,7 @@ def trains(kind, ticket, wire_dtype, steps):
         optimizer.step()
         optimizer.zero_grad()
         publisher = fsccl_torch.publish(model, step, ticket=ticket, wire_dtype=wire_dtype)
-        states.append({name: whole(value).clone() for name, value in model.state_dict().items()})
+        states.append({name: whole(value).clone() for name, value in net.state_dict().items()})
         dist.barrier()
         if step == 0 and dist.get_rank() == 0:
             assert os.stat(ticket).st_mode & 0o777 == 0o600
@@ -73,7 +75,7 @@ def ends():
 
 
 @pytest.mark.parametrize('wire_dtype', [torch.bfloat16, None])
-@pytest.mark.parametrize('kind, size', [('fsdp', 2), ('hsdp', 4), ('whole', 2)])
+@pytest.mark.parametrize('kind, size', [('fsdp', 2), ('hsdp', 4), ('whole', 2), ('wrapped', 2)])
 def test_a_process_that_is_no_rank_has_the_weights(kind, size, wire_dtype, tmp_path):
     ticket = str(tmp_path / 'ticket')
     with ranks_.Ranks(size, start='spawn') as ranks:
@@ -93,7 +95,7 @@ def test_a_process_that_is_no_rank_has_the_weights(kind, size, wire_dtype, tmp_p
             for name, value in states[2].items():
                 expected = value.to(dtype) if value.is_floating_point() else value
                 assert torch.equal(wanted[name], expected.to(wanted[name].dtype)), name
-        some = {'norm.running_mean': torch.zeros(31), 'other': torch.zeros(31, 13)}
+        some = {'_orig_mod.norm.running_mean': torch.zeros(31), 'other': torch.zeros(31, 13)}
         with fsccl_torch.subscribe(
             some, ticket=Path(ticket).read_bytes(), names={'other': 'first.weight'}
         ) as weights:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _capi as c
 from .backend import FscclBackend
@@ -43,6 +44,20 @@ def milliseconds(timeout: float | None) -> int:
 
 def tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def plain_name(name: str) -> str:
+    """Returns a tensor's name without what torch.compile() adds to it."""
+    return name.replace('_orig_mod.', '')
+
+
+def _published(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a model by the names that they have in the model which DDP and
+    torch.compile() wrap."""
+    state = tensors(model.state_dict(keep_vars=True))
+    wrapped = isinstance(getattr(model, '_orig_mod', model), DistributedDataParallel)
+    prefix = 'module.' if wrapped else ''
+    return {plain_name(name).removeprefix(prefix): value for name, value in state.items()}
 
 
 def sharded_dim(name: str, tensor: DTensor) -> int | None:
@@ -313,10 +328,13 @@ def publish(
 
     port: the TCP port of this rank. With 0 the system chooses one.
 
-    Shards on a GPU are copied to the host first. With HSDP the first replica publishes."""
+    The names are those of model.state_dict(), without the prefixes that DDP ("module.") and
+    torch.compile() ("_orig_mod.") add. Shards on a GPU are copied to the host first. With HSDP the
+    first replica publishes. A DTensor is sharded by rows (Shard(0)) over one dimension of its mesh
+    at most, and replicated over the others."""
 
     def read() -> dict[str, torch.Tensor]:
-        return tensors(model.state_dict(keep_vars=True))
+        return _published(model)
 
     made = _publishers.get(model)
     if made is None or made.closed:

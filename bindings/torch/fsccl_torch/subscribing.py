@@ -17,7 +17,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from . import _capi as c
-from .publishing import describe, milliseconds, sharded_dim, tensors, whole_ms
+from .publishing import describe, milliseconds, plain_name, sharded_dim, tensors, whole_ms
 from .state import written
 
 _TICKET_BYTES = 256
@@ -99,7 +99,7 @@ class Subscription:
         self._copies: list = []
         params, sharding = (c.Param * len(state))(), None
         for param, (name, tensor) in zip(params, state.items()):
-            describe(param, names.get(name, name).encode(), tensor)
+            describe(param, names.get(name, plain_name(name)).encode(), tensor)
             local, mine = self._memory(name, tensor)
             if sharding not in (None, mine):
                 raise ValueError(
@@ -217,7 +217,8 @@ def subscribe(
     tensors. They are whole, or DTensors sharded by rows. Subscription.update() fills them in place,
     and converts between float types.
 
-    names: {name here: name under which the tensor is published}, where these differ.
+    names: {name here: name under which the tensor is published}, where these differ. The prefix
+    of torch.compile() ("_orig_mod.") makes no difference; that of DDP ("module.") does.
 
     ticket: the file that publish() wrote, or its bytes.
 

@@ -73,6 +73,10 @@ TEST(Wanted, WhatDoesNotFitIsNamed) {
     return made.ok() ? std::string() : made.status().text();
   };
   EXPECT_THAT(text_of({"d", {{3}}, FSCCL_FLOAT32, memory}), HasSubstr("'d' is not published"));
+  EXPECT_THAT(text_of({"d", {{3}}, FSCCL_FLOAT32, memory}),
+              ::testing::Not(HasSubstr("names must be equal")));
+  EXPECT_THAT(text_of({"module.a", {{3}}, FSCCL_FLOAT32, memory}),
+              HasSubstr("none of this name; it has 'a': names must be equal"));
   EXPECT_THAT(text_of({"a", {{5, 7}}, FSCCL_FLOAT32, memory}), HasSubstr("5 x 7"));
   EXPECT_THAT(text_of({"c", {{13, 2}}, FSCCL_INT32, memory}), HasSubstr("only floats"));
   EXPECT_THAT(text_of({"a", {{7, 5}}, FSCCL_FLOAT32, nullptr}), HasSubstr("NULL"));
