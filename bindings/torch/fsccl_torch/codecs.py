@@ -2,9 +2,12 @@
 """Codecs of FSDP2's parameters and gradients: their names, and the sum of what the codecs of
 several units have done."""
 
+import os
+
 import torch
 
 from . import _capi as c
+from .announce import announce
 
 # The kind and the flags of each codec, by the codec's name.
 _GATHERS = {
@@ -30,23 +33,25 @@ _FLOATS = (*_WORDS, torch.float32)
 
 
 def known_gather(name):
-    """Returns the name of a codec of gathers, or None. ValueError names the codecs that exist."""
-    return _known(name, 'gather_codec', _GATHERS)
+    """Returns the name of a codec of gathers, by default that of the environment, or None.
+    ValueError names the codecs that exist."""
+    return _known(name, 'gather_codec', 'FSCCL_TORCH_GATHER_CODEC', _GATHERS)
 
 
 def known_reduction(name):
-    """Returns the name of a codec of reductions, or None. ValueError names the codecs that
-    exist."""
-    return _known(name, 'reduce_codec', _REDUCTIONS)
+    """Returns the name of a codec of reductions, by default that of the environment, or None.
+    ValueError names the codecs that exist."""
+    return _known(name, 'reduce_codec', 'FSCCL_TORCH_REDUCE_CODEC', _REDUCTIONS)
 
 
-def _known(name, argument, codecs):
+def _known(name, source, variable, codecs):
+    if name in (None, ''):
+        name, source = os.environ.get(variable), variable
     if name in (None, '', 'none'):
         return None
-    base = name.removesuffix(_EVERYWHERE)
-    if base not in codecs:
+    if not isinstance(name, str) or name.removesuffix(_EVERYWHERE) not in codecs:
         raise ValueError(
-            f'{argument}={name!r} is not a codec: give {", ".join(map(repr, codecs))} or None; '
+            f'{source}={name!r} is not a codec: give {", ".join(map(repr, codecs))} or "none"; '
             f'"{_EVERYWHERE}" behind the name codes inside hosts, too'
         )
     return name
@@ -65,29 +70,49 @@ def gather_codec(name, dtype, on_gpu):
     if name is None:
         return None
     codec = _codec(name, _GATHERS)
-    if codec.kind == c.CODEC_DELTA:
-        return codec if dtype in _WORDS and not on_gpu else None
-    return codec if dtype in _FLOATS else None
+    takes = _WORDS if codec.kind == c.CODEC_DELTA else _FLOATS
+    if dtype not in takes:
+        announce(
+            f'gather_codec={name!r} is not used for parameters that are gathered as {dtype}, because '
+            f'it takes {_listed(takes)}: give MixedPrecisionPolicy(param_dtype=torch.bfloat16)'
+        )
+        return None
+    if codec.kind == c.CODEC_DELTA and on_gpu:
+        announce(f"gather_codec={name!r} is not used on GPUs: give 'int8', 'fp8' or 'mxfp8'")
+        return None
+    return codec
 
 
 def reduce_codec(name, dtype, sum_dtype):
     """Returns the fsccl_codec_t of a unit whose gradients of `dtype` are summed in `sum_dtype`, or
     None where the unit has no codec."""
-    if name is None or dtype not in _FLOATS or sum_dtype not in _FLOATS:
+    if name is None:
+        return None
+    if dtype not in _FLOATS or sum_dtype not in _FLOATS:
+        announce(
+            f'reduce_codec={name!r} is not used for gradients of {dtype} that are summed as '
+            f'{sum_dtype}, because it takes {_listed(_FLOATS)}'
+        )
         return None
     return _codec(name, _REDUCTIONS)
 
 
+def _listed(dtypes):
+    return ', '.join(map(str, dtypes))
+
+
 def add_up(reports):
-    """Returns a dict of what the codecs of several units have done: gathers, coded, plain,
-    declined, mended, plain_bytes, sent_bytes, blocks, exact_blocks, audited_blocks, beyond_bound,
-    reductions, reduce_plain_bytes, reduce_sent_bytes, and the largest max_error."""
+    """Returns a dict of what the codecs of several units have done: the sums of the numbers named
+    below, and the largest max_error and bound."""
     names = (
         'gathers',
         'coded',
         'plain',
         'declined',
+        'declines',
         'mended',
+        'plain_us',
+        'coded_us',
         'plain_bytes',
         'sent_bytes',
         'blocks',
@@ -100,4 +125,8 @@ def add_up(reports):
     )
     there = [report for report in reports if report is not None]
     sums = {name: sum(getattr(report, name) for report in there) for name in names}
-    return {**sums, 'max_error': max((report.max_error for report in there), default=0.0)}
+    largest = {
+        name: max((getattr(report, name) for report in there), default=0.0)
+        for name in ('max_error', 'bound')
+    }
+    return {**sums, **largest}

@@ -30,8 +30,9 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_grou
 
 from . import codecs, fsdp2_overhead
 from . import fsdp2_versions as versions
+from .announce import announce
 from .fsdp2_gather import Settings
-from .fsdp2_group import OVERRIDDEN, Group, announce, group_of
+from .fsdp2_group import OVERRIDDEN, Group, group_of
 from .storage import can_be_exchanged
 
 
@@ -67,7 +68,8 @@ def enable(
     "-everywhere" behind the name the parameters are coded on one host, too, so that the loss does
     not depend on which ranks share a host. The codec is not used for groups whose parameters are
     gathered in other types than 16 bits ("delta") or 16 or 32 bits (the others), and "delta" not
-    for groups on a GPU. None means FSCCL_TORCH_GATHER_CODEC, which is empty by default: no codec.
+    for groups on a GPU; this is logged. Give MixedPrecisionPolicy(param_dtype=torch.bfloat16) to
+    gather in 16 bits. None means FSCCL_TORCH_GATHER_CODEC, which is empty by default: no codec.
     All ranks give the same value.
 
     reduce_codec: "bf16", "int8" and "int4" send the gradients that ranks have for other hosts in
@@ -88,8 +90,8 @@ def enable(
         keep_bytes = int(os.environ.get('FSCCL_TORCH_KEEP_BYTES', '0'))
     if keep_frozen_bytes is None and 'FSCCL_TORCH_KEEP_FROZEN_BYTES' in os.environ:
         keep_frozen_bytes = int(os.environ['FSCCL_TORCH_KEEP_FROZEN_BYTES'])
-    gather = codecs.known_gather(gather_codec or os.environ.get('FSCCL_TORCH_GATHER_CODEC'))
-    reduction = codecs.known_reduction(reduce_codec or os.environ.get('FSCCL_TORCH_REDUCE_CODEC'))
+    gather = codecs.known_gather(gather_codec)
+    reduction = codecs.known_reduction(reduce_codec)
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise ValueError(
             'fsccl_torch.fsdp2.enable(model): no module of it is sharded: call fully_shard first'
@@ -114,9 +116,11 @@ def enable(
 def codec(model):
     """Adds up what the codecs of `model` have done so far on this rank (fsccl_codec_report_t). The
     result is a dict of gathers, coded, plain, declined, mended, plain_bytes and sent_bytes; for
-    block codecs also blocks, exact_blocks, audited_blocks, beyond_bound and max_error; for codecs
-    of reductions also reductions, reduce_plain_bytes and reduce_sent_bytes. Does not
-    communicate."""
+    "delta" also plain_us and coded_us, the predicted times of one gather of all groups without and
+    with the codec, and declines, the number of groups whose codec is off at present, because it
+    took longer than it saved; for block codecs also blocks, exact_blocks, audited_blocks,
+    beyond_bound, max_error and bound; for codecs of reductions also reductions,
+    reduce_plain_bytes and reduce_sent_bytes. Does not communicate."""
     groups = (
         group_of(group.fsdp_params)
         for state in _states(model)

@@ -9,7 +9,6 @@ does alone.
 
 import collections
 import functools
-import logging
 import weakref
 from typing import Any
 
@@ -20,12 +19,12 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from . import fsdp2_overhead, streams
 from . import fsdp2_switches as switches
 from . import fsdp2_versions as versions
+from .announce import announce
 from .dtypes import FLOATS
 from .fsdp2_domain import Domain
 from .fsdp2_gather import gathers_of
 from .fsdp2_reduction import Reduction
 
-_log = logging.getLogger('fsccl_torch')
 # Gradients of about so many bytes are reduced together. Smaller buckets would wait for peers more
 # often, larger ones would keep more memory.
 _BUCKET_BYTES = 16 << 20
@@ -39,14 +38,6 @@ OVERRIDDEN = (
     '_reset_iter_state',
 )
 _NOT_YET = 'it was not used yet'
-_announced: set[Any] = set()
-
-
-def announce(text, reason=None):
-    """Logs that something falls back to stock FSDP2, once for each reason (by default the text)."""
-    if (reason or text) not in _announced:
-        _announced.add(reason or text)
-        _log.warning('fsccl_torch: %s', text)
 
 
 def group_of(fsdp_params):
