@@ -13,12 +13,17 @@ gathers) on the sources of Python's standard library, first --warm steps at --wa
 --steps at each rate, while another process receives every version. The processor time of a step is
 that of the rank's process. The processor time of publishing is that of the thread in publish(),
 including its Python part, and that of the library's thread which serves the subscriber
-(fsccl_publish_report_t).
+(fsccl_publish_report_t). A whole copy takes from the subscriber's call to its first version; an
+update takes from the begin of publish() on the rank that began last to the subscriber's tensors.
+
+The exit status is 1 if a limit is exceeded at the rate 1e-5.
 """
 
 import argparse
 import json
 import os
+import statistics
+import sys
 import sysconfig
 import tempfile
 import time
@@ -67,7 +72,7 @@ def train(rank, options, folder, pipe):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        publish_s = time.thread_time()
+        publish_s, began_s = time.thread_time(), time.monotonic()
         publisher = fsccl_torch.publish(model, step, ticket=f'{folder}/ticket', linger=60)
         publish_s = time.thread_time() - publish_s
         report = publisher.report()
@@ -86,6 +91,7 @@ def train(rank, options, folder, pipe):
                     'step_cpu_s': round(time.process_time() - begin_s, 5),
                     'publish_cpu_s': round(publish_s, 5),
                     'serving_cpu_s': round(report['serving_cpu_s'] - serving_s, 5),
+                    'began_s': began_s,
                 }
             )
         serving_s = report['serving_cpu_s']
@@ -99,13 +105,22 @@ def receive(options, folder, pipe):
     while not os.path.exists(f'{folder}/ticket'):
         time.sleep(0.05)
     state = make_model(options).to(torch.bfloat16).state_dict()
+    arrived_s, begin_s = {}, time.monotonic()
     with fsccl_torch.subscribe(state, ticket=f'{folder}/ticket') as weights:
-        updates = 0
         try:
             while True:
-                updates += weights.update(timeout=None) is not None
+                version = weights.update(timeout=None)
+                if version is not None:
+                    arrived_s[version.label] = time.monotonic()
         except fsccl_torch.FscclError:
-            pipe.send({**weights.report(), 'updates': updates})
+            pipe.send(
+                {
+                    **weights.report(),
+                    'updates': len(arrived_s),
+                    'whole_copy_s': arrived_s[min(arrived_s)] - begin_s,
+                    'arrived_s': arrived_s,
+                }
+            )
 
 
 def run(options):
@@ -153,6 +168,15 @@ def table(result):
             }
         )
     return rows
+
+
+def update_seconds(result):
+    """Returns the time of each update, {step: seconds}."""
+    began = {}
+    for line in result['lines']:
+        began[line['step']] = max(began.get(line['step'], 0), line['began_s'])
+    arrived = {int(step): at for step, at in result['subscriber']['arrived_s'].items()}
+    return {step: arrived[step] - at for step, at in began.items() if step in arrived}
 
 
 def panel(rows, key, title, left, top=40, wide=360, high=240):
@@ -213,6 +237,12 @@ def tell(result):
             f'({100 * row["thread"]:.2f} % in the calling thread)'
         )
     got = result['subscriber']
+    if 'arrived_s' in got:
+        plain_mb = got['words_bytes'] / 1e6
+        print(
+            f'whole copy ({plain_mb:.0f} MB): {got["whole_copy_s"]:.3f} s; update: '
+            f'{statistics.median(update_seconds(result).values()):.3f} s (median)'
+        )
     words = got['versions'] * got['words_bytes'] / 2
     print(
         f'subscriber: {got["versions"]} versions, {got["updates"]} updates, '
@@ -251,6 +281,10 @@ def main():
         Path(options.json).write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
     if options.chart:
         chart(result, options.chart)
+    for row in table(result):
+        for what, most in LIMITS.items():
+            if row['rate'] == AT and row[what] > most:
+                sys.exit(f'publish_cost: {what} at rate {AT:.0e}: {row[what]:.4f}, above {most}')
 
 
 if __name__ == '__main__':

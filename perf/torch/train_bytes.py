@@ -11,10 +11,12 @@ The model is that of delta_entropy.py, in bf16 with fp32 sums, on the sources of
 library, trained by AdamW with a warm-up of 100 steps and then a cosine from 3e-4. After each
 `--every` steps the loss of 32 held-out sequences is computed. --reversed reverses the order of the
 sequences in a batch, so that every sum over the batch is made in another order. A codec of
-reductions may end with + for its feedback, as in examples/train.
+reductions may end with + for its feedback, as in examples/train. At the end rank 0 prints what its
+codecs have done (fsccl_torch.fsdp2.codec), as JSON.
 """
 
 import argparse
+import json
 import sysconfig
 from pathlib import Path
 
@@ -81,6 +83,8 @@ def train(options):
                 loss = loss_of(model, tests)
             dist.all_reduce(loss, op=dist.ReduceOp.AVG)
             losses.append(loss.item())
+    if rank == 0:
+        print(json.dumps(fsccl_torch.fsdp2.codec(model)))
     return losses
 
 
