@@ -4,9 +4,10 @@
 each other for hosts, with each codec and without, from the same seeds.
 
     codec_curves.py [--network digits|bytes] [--build build] [--epochs 67] [--seeds 5]
-                    [--first-seed 1] [--ways WAY ...] [--json FILE] [--chart FILE.svg] [-- ARGUMENT ...]
+                    [--first-seed 1] [--fp32] [--ways WAY ...] [--json FILE] [--chart FILE.svg] [-- ARGUMENT ...]
 
-digits: the network of examples/train; 67 epochs are 2,000 steps. bytes: the transformer of
+digits: the network of examples/train; 67 epochs are 2,000 steps; with --fp32 its parameters and
+gradients travel as fp32, not as bf16. bytes: the transformer of
 perf/torch/train_bytes.py, of 4.8 million parameters, for 2,000 steps; it needs a Python with torch
 and fsccl_torch. ARGUMENTs go to the program that trains.
 
@@ -50,7 +51,8 @@ TIMEOUT_S = 3600
 def command_of(options, way, seed, path):
     """Returns the command of a rank, which writes the losses to `path`."""
     if options.network == 'digits':
-        program = [options.build / 'examples' / 'train', '--mixed', '--epochs', str(options.epochs)]
+        program = [options.build / 'examples' / 'train', '--epochs', str(options.epochs)]
+        program += [] if options.fp32 else ['--mixed']
     else:
         program = [sys.executable, ROOT / 'perf/torch/train_bytes.py']
     return [
@@ -166,6 +168,7 @@ def main():
     parser.add_argument('--epochs', type=int, default=67)
     parser.add_argument('--seeds', type=int, default=5, help='how many seeds (default 5)')
     parser.add_argument('--first-seed', type=int, default=1)
+    parser.add_argument('--fp32', action='store_true')
     parser.add_argument('--ways', nargs='+', choices=WAYS, default=list(WAYS))
     parser.add_argument('--json', type=pathlib.Path)
     parser.add_argument('--chart', type=pathlib.Path)

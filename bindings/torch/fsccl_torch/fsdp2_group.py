@@ -10,7 +10,6 @@ does alone.
 import collections
 import functools
 import weakref
-from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
