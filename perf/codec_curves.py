@@ -3,18 +3,22 @@
 """Measures what codecs between hosts do to training: a network is trained on two ranks that take
 each other for hosts, with each codec and without, from the same seeds.
 
-    codec_curves.py [--network digits|bytes] [--build build] [--epochs 67] [--seeds 5]
-                    [--first-seed 1] [--fp32] [--ways WAY ...] [--json FILE] [--chart FILE.svg] [-- ARGUMENT ...]
+    codec_curves.py [--network digits|bytes] [--build build] [--epochs 67] [--fp32]
+                    [--seeds 1 2 3 4 5] [--ways WAY ...] [--results FILE.jsonl] [--label NAME]
+                    [--chart FILE.svg] [-- ARGUMENT ...]
 
 digits: the network of examples/train; 67 epochs are 2,000 steps; with --fp32 its parameters and
-gradients travel as fp32, not as bf16. bytes: the transformer of
-perf/torch/train_bytes.py, of 4.8 million parameters, for 2,000 steps; it needs a Python with torch
-and fsccl_torch. ARGUMENTs go to the program that trains.
+gradients travel as fp32, not as bf16. bytes: the transformer of perf/torch/train_bytes.py, of 4.8
+million parameters, for 2,000 steps; it needs a Python with torch and fsccl_torch. ARGUMENTs go to
+the program that trains.
 
 The result of a run is the mean of its last tenth of losses on data that it does not train on. Each
 way is compared, seed by seed, with the run without a codec. `order` is the control: it has no codec,
-but makes the sums over a batch in the reverse order. The JSON file is written after each run, and
-runs that it has already are not made again.
+but makes the sums over a batch in the reverse order.
+
+The losses of each run are appended to the file of results, with the label (by default the network)
+as their network. Runs that the file has already are not made again, so the script also draws what
+perf/results has. With --seeds and no number it makes none.
 """
 
 import argparse
@@ -96,34 +100,49 @@ def held_out_losses(options, way, seed, secret):
     return losses
 
 
+def known_runs(path, label):
+    """Returns {way: {seed: losses}} of a file of results."""
+    runs = {}
+    if path and path.exists():
+        for line in path.read_text(encoding='utf-8').splitlines():
+            row = json.loads(line)
+            if row.get('kind') == 'codec losses' and row['network'] == label:
+                runs.setdefault(row['way'], {})[row['seed']] = row['losses']
+    return runs
+
+
 def end_of(losses):
     return statistics.fmean(losses[-max(1, len(losses) // 10) :])
 
 
-def table(curves):
+def table(runs):
     """Returns lines of text, which have for each way the mean at the end and how it differs from
-    `plain`."""
-    plain = [end_of(losses) for losses in curves['plain']]
+    the runs of the same seeds of `plain`."""
     lines = [
-        f'{"way":14} {"held-out loss":>14} {"difference":>12} {"of it, %":>10} {"its deviation, %":>17}'
+        f'{"way":14} {"seeds":>6} {"held-out loss":>14} {"difference, %":>14} '
+        f'{"its deviation, %":>17}  by seed, %'
     ]
-    for way, runs in curves.items():
-        ends = [end_of(losses) for losses in runs]
-        shares = [(end - before) / before for end, before in zip(ends, plain)]
+    for way, by_seed in runs.items():
+        seeds = sorted(by_seed.keys() & runs['plain'].keys())
+        ends = {seed: end_of(by_seed[seed]) for seed in seeds}
+        shares = [100 * (end / end_of(runs['plain'][seed]) - 1) for seed, end in ends.items()]
         spread = statistics.stdev(shares) if len(shares) > 1 else math.nan
-        mean = statistics.fmean(ends)
         lines.append(
-            f'{way:14} {mean:14.6f} {mean - statistics.fmean(plain):12.6f} '
-            f'{100 * statistics.fmean(shares):10.3f} {100 * spread:17.3f}'
+            f'{way:14} {len(seeds):6} {statistics.fmean(ends.values()):14.6f} '
+            f'{statistics.fmean(shares):14.3f} {spread:17.3f}  '
+            + ', '.join(f'{share:+.3f}' for share in shares)
         )
     return lines
 
 
-def chart(curves, network, path):
+def chart(runs, network, path):
     """Draws a line for each way: the mean over the seeds of each loss, in the order of the
     losses."""
     wide, high, left, top = 720, 360, 56, 20
-    means = {way: [statistics.fmean(at) for at in zip(*runs)] for way, runs in curves.items()}
+    means = {
+        way: [statistics.fmean(at) for at in zip(*by_seed.values())]
+        for way, by_seed in runs.items()
+    }
     every = list(itertools.chain(*means.values()))
     low, most = math.log10(min(every)), math.log10(max(every))
     epochs = max(2, len(next(iter(means.values()))))
@@ -166,35 +185,38 @@ def main():
     parser.add_argument('--network', choices=['digits', 'bytes'], default='digits')
     parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build')
     parser.add_argument('--epochs', type=int, default=67)
-    parser.add_argument('--seeds', type=int, default=5, help='how many seeds (default 5)')
-    parser.add_argument('--first-seed', type=int, default=1)
+    parser.add_argument('--seeds', type=int, nargs='*', default=[1, 2, 3, 4, 5])
     parser.add_argument('--fp32', action='store_true')
     parser.add_argument('--ways', nargs='+', choices=WAYS, default=list(WAYS))
-    parser.add_argument('--json', type=pathlib.Path)
+    parser.add_argument('--results', type=pathlib.Path)
+    parser.add_argument('--label')
     parser.add_argument('--chart', type=pathlib.Path)
     parser.add_argument('arguments', nargs='*')
     options = parser.parse_args()
+    label = options.label or options.network
     ways = ['plain', *(way for way in options.ways if way != 'plain')]
-    curves = {way: [] for way in ways}
-    if options.json and options.json.exists():
-        curves |= json.loads(options.json.read_text(encoding='utf-8'))
+    known = known_runs(options.results, label)
     with tempfile.NamedTemporaryFile('w', suffix='.secret') as secret:
         secret.write(os.urandom(16).hex())
         secret.flush()
-        for k, way in itertools.product(range(options.seeds), ways):
-            if len(curves[way]) > k:
+        for seed, way in itertools.product(options.seeds, ways):
+            if seed in known.get(way, {}):
                 continue
-            losses = held_out_losses(options, way, options.first_seed + k, secret.name)
-            curves[way].append(losses)
-            if options.json:
-                options.json.write_text(json.dumps(curves) + '\n', encoding='utf-8')
-    if any(
-        with_it != without for with_it, without in zip(curves.get('delta', []), curves['plain'])
-    ):
+            losses = held_out_losses(options, way, seed, secret.name)
+            known.setdefault(way, {})[seed] = losses
+            if options.results:
+                row = {'kind': 'codec losses', 'network': label, 'way': way, 'seed': seed}
+                with options.results.open('a', encoding='utf-8') as file:
+                    file.write(json.dumps({**row, 'losses': losses}) + '\n')
+    runs = {way: known[way] for way in ways if way in known}
+    if 'plain' not in runs:
+        sys.exit(f'codec_curves: no runs of the network {label}')
+    plain = runs['plain']
+    if any(plain.get(seed, losses) != losses for seed, losses in runs.get('delta', {}).items()):
         sys.exit('codec_curves: the delta codec changed a loss')
-    print('\n'.join(table(curves)))
+    print('\n'.join(table(runs)))
     if options.chart:
-        chart(curves, options.network, options.chart)
+        chart(runs, options.network, options.chart)
 
 
 if __name__ == '__main__':

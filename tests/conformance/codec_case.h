@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -16,6 +17,12 @@ inline uint16_t bfloat16_of(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Returns how many steps a test of the delta codec trains: CODEC_STEPS, or some tens.
+inline int steps_of_a_test() {
+  const char* const given = std::getenv("CODEC_STEPS");
+  return given ? static_cast<int>(std::strtol(given, nullptr, 10)) : 24;
 }
 
 struct CodecCase {

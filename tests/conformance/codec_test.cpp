@@ -4,7 +4,6 @@
 // They need several hosts (TEST_HOSTS). On one host they check that a codec does nothing.
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,11 +14,6 @@
 
 namespace fsccl::testing {
 namespace {
-
-int steps_of_a_test() {
-  const char* const given = std::getenv("CODEC_STEPS");
-  return given ? static_cast<int>(std::strtol(given, nullptr, 10)) : 24;
-}
 
 // Returns the value of an element after a step. Some steps do something other than training.
 float changed(float value, uint64_t element, int step) {
