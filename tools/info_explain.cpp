@@ -68,6 +68,9 @@ void print_codecs(const Json& answer) {
                row["bytes_coded"].get<uint64_t>(), row["plain_us"].get<double>(),
                custom ? "?" : fmt::format("{:.2f}", row["coded_us"].get<double>()),
                custom ? "" : row["why"].get<std::string>());
+    if (row.contains("copy_bytes_per_host"))
+      fmt::print("    keeps a copy of {} bytes on each host\n",
+                 row["copy_bytes_per_host"].get<uint64_t>());
   }
 }
 

@@ -105,6 +105,11 @@ for operation, kinds in (('all_gather', ('delta', *blocks)), ('reduce_scatter', 
             re.search(rf'^  {kind} .*(coding takes longer|the bytes that it saves)', text, re.M),
             text,
         )
+expect(
+    f'keeps a copy of {256 << 20} bytes on each host'
+    in run('all_gather', '256M', '--hosts', '2', '--ranks-per-host', '1'),
+    'memory',
+)
 expect('codecs of units' not in run('all_gather', '256M', '--ranks', '2'), 'on one host')
 
 # On several hosts there are flat candidates, and candidates by hosts with their stages.
