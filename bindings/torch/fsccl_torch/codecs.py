@@ -13,6 +13,8 @@ from .announce import announce
 _GATHERS = {
     'delta': (c.CODEC_DELTA, 0),
     'delta-always': (c.CODEC_DELTA, c.CODEC_NEVER_DECLINES),
+    'delta-nibbles': (c.CODEC_DELTA, c.CODEC_NEVER_DECLINES | c.CODEC_NIBBLES_ONLY),
+    'delta-fewest-bytes': (c.CODEC_DELTA, c.CODEC_NEVER_DECLINES | c.CODEC_FEWEST_BYTES),
     'fp8': (c.CODEC_FP8, 0),
     'int8': (c.CODEC_INT8, 0),
     'mxfp8': (c.CODEC_MXFP8, 0),

@@ -63,7 +63,9 @@ def enable(
 
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
     without loss (docs/codecs.md); each host then keeps a copy of them. It sends plain parameters
-    where the link is so fast that coding would cost time; "delta-always" codes even there. "int8",
+    where the link is so fast that coding would cost time; "delta-always" codes even there, as do
+    "delta-nibbles", which only takes the form that is faster to code, and "delta-fewest-bytes",
+    which only takes the form with the fewest bytes. "int8",
     "fp8" and "mxfp8" send 8 bits an element, with a loss whose bound docs/codecs.md states. With
     "-everywhere" behind the name the parameters are coded on one host, too, so that the loss does
     not depend on which ranks share a host. The codec is not used for groups whose parameters are

@@ -179,7 +179,7 @@ def test_an_unknown_codec_is_named(monkeypatch, caplog):
 
     with pytest.raises(
         ValueError,
-        match="'zip' is not a codec: give 'delta', 'delta-always', 'fp8', 'int8', 'mxfp8' or",
+        match="'zip' is not a codec: give 'delta', 'delta-always', 'delta-nibbles', 'delta-fewest-bytes', 'fp8', 'int8', 'mxfp8' or",
     ):
         codecs.known_gather('zip')
     assert codecs.known_gather('none') is None and codecs.known_gather('delta') == 'delta'
@@ -187,7 +187,8 @@ def test_an_unknown_codec_is_named(monkeypatch, caplog):
     assert codecs.gather_codec('delta', torch.bfloat16, True) is None
     assert codecs.gather_codec('delta', torch.bfloat16, False).kind == 1
     assert codecs.gather_codec('delta', torch.bfloat16, False).flags == 0
-    assert codecs.gather_codec('delta-always', torch.bfloat16, False).flags == 2
+    for flags, name in ((2, 'delta-always'), (3, 'delta-nibbles'), (6, 'delta-fewest-bytes')):
+        assert codecs.gather_codec(name, torch.bfloat16, False).flags == flags
     assert codecs.gather_codec('int8', torch.float32, False).kind == 3
     assert codecs.gather_codec('fp8', torch.bfloat16, True).kind == 2
     assert codecs.gather_codec('int8', torch.int32, False) is None
