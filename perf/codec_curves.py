@@ -135,48 +135,55 @@ def table(runs):
     return lines
 
 
-def chart(runs, network, path):
-    """Draws a line for each way: the mean over the seeds of each loss, in the order of the
-    losses."""
-    wide, high, left, top = 720, 360, 56, 20
-    means = {
-        way: [statistics.fmean(at) for at in zip(*by_seed.values())]
-        for way, by_seed in runs.items()
-    }
-    every = list(itertools.chain(*means.values()))
-    low, most = math.log10(min(every)), math.log10(max(every))
-    epochs = max(2, len(next(iter(means.values()))))
+def panel(parts, lines, top, high, form):
+    """Draws {way: values in the order of the losses}, with labels of this form at the left."""
+    wide, left = 720, 56
+    every = list(itertools.chain(*lines.values()))
+    low, most, count = min(every), max(every), max(2, len(next(iter(lines.values()))))
 
-    def place(epoch, loss):
-        share = (math.log10(loss) - low) / max(most - low, 1e-9)
-        return f'{left + epoch / (epochs - 1) * wide:.1f},{top + (1 - share) * high:.1f}'
+    def place(at, value):
+        share = (value - low) / max(most - low, 1e-9)
+        return f'{left + at / (count - 1) * wide:.1f},{top + (1 - share) * high:.1f}'
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + 190}" height="{high + 60}" '
-        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
-    ]
-    for k, share in enumerate((0, 0.25, 0.5, 0.75, 1)):
-        y, loss = top + (1 - share) * high, 10 ** (low + share * (most - low))
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        y = top + (1 - share) * high
         parts.append(
             f'<path d="M{left} {y:.1f}h{wide}" stroke="#ddd"/>'
-            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{loss:.3f}</text>'
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">'
+            f'{form(low + share * (most - low))}</text>'
+            f'<text x="{left + share * wide:.1f}" y="{top + high + 18}" text-anchor="middle">'
+            f'{round(1 + share * (count - 1))}</text>'
         )
-        parts.append(
-            f'<text x="{left + k / 4 * wide:.1f}" y="{top + high + 18}" text-anchor="middle">'
-            f'{round(1 + k / 4 * (epochs - 1))}</text>'
-        )
-    for k, (way, losses) in enumerate(means.items()):
-        colour = f'hsl({k * 360 // len(means)},70%,40%)'
-        track = ' '.join(place(epoch, loss) for epoch, loss in enumerate(losses))
+    for k, (way, values) in enumerate(lines.items()):
+        colour = f'hsl({k * 360 // len(lines)},70%,40%)'
+        track = ' '.join(place(at, value) for at, value in enumerate(values))
         parts.append(
             f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
             f'<text x="{left + wide + 12}" y="{top + 14 + 18 * k}" fill="{colour}">{way}</text>'
         )
-    parts.append(
-        f'<text x="{left + wide / 2:.0f}" y="{top + high + 36}" text-anchor="middle">'
-        f'{"epochs" if network == "digits" else "measurements"}; loss on data that is not trained '
-        'on, the mean over the seeds</text></svg>'
-    )
+
+
+def chart(runs, network, path):
+    """Draws the mean of each way over its seeds, and below it how much it differs from the runs of
+    the same seeds without a codec."""
+    logarithms, differences = {}, {}
+    for way, by_seed in runs.items():
+        means = [statistics.fmean(at) for at in zip(*by_seed.values())]
+        plain = [statistics.fmean(at) for at in zip(*(runs['plain'][seed] for seed in by_seed))]
+        logarithms[way] = [math.log10(mean) for mean in means]
+        differences[way] = [100 * (mean / one - 1) for mean, one in zip(means, plain)]
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" width="910" height="600" '
+        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
+    panel(parts, logarithms, 30, 220, lambda value: f'{10**value:.3f}')
+    panel(parts, differences, 320, 220, lambda value: f'{value:.2f} %')
+    parts += [
+        '<text x="56" y="18">loss on data that is not trained on, the mean over the seeds</text>',
+        '<text x="56" y="308">its difference from the loss without a codec</text>',
+        '<text x="416" y="576" text-anchor="middle">'
+        f'{"epochs" if network == "digits" else "measurements"}</text></svg>',
+    ]
     path.write_text('\n'.join(parts) + '\n', encoding='utf-8')
 
 
