@@ -179,7 +179,8 @@ def test_an_unknown_codec_is_named(monkeypatch, caplog):
 
     with pytest.raises(
         ValueError,
-        match="'zip' is not a codec: give 'delta', 'delta-always', 'delta-nibbles', 'delta-fewest-bytes', 'fp8', 'int8', 'mxfp8' or",
+        match="'zip' is not a codec: give 'delta', 'delta-always', 'delta-nibbles', "
+        "'delta-fewest-bytes', 'fp8', 'int8', 'mxfp8' or",
     ):
         codecs.known_gather('zip')
     assert codecs.known_gather('none') is None and codecs.known_gather('delta') == 'delta'
