@@ -153,7 +153,8 @@ void Engine::look_at_blocked(Operation& op) {
   if (now_ns() - grace_ns < op.deadline_ns) return;  // the sum might be beyond an int64_t
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: "
-                  "they may be late or stopped, or cannot be reached{}. See FSCCL_TIMEOUT_MS",
+                  "they may be late or stopped, may have called something else, or cannot be "
+                  "reached{}. See FSCCL_TIMEOUT_MS",
                   describe_for(rank(), op.fingerprint), options_.name, options_.timeout_ms, own,
                   missing(op), blocked.release && op.begun ? awaited_release() : "",
                   op.fingerprint.op == OpCode::send

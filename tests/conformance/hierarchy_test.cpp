@@ -527,5 +527,27 @@ TEST(Hierarchy, CallSitesAreCompared) {
     });
 }
 
+// A barrier is never carried out by hosts, so on several hosts no rank compares it with a gather
+// that is.
+TEST(Hierarchy, ACallByHostsAndOneThatIsNotEndAtTheDeadline) {
+  if (hosts_given() && !given({0, 0, 1, 1})) return;
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  run_ranks(4,
+            [](Rank& self) {
+              const std::vector<float> in = input_of(self.rank, kCount);
+              std::vector<float> out(4 * kCount);
+              const fsccl_status_t status =
+                  self.rank == 3 ? fsccl_barrier(self.comm, nullptr, nullptr)
+                                 : fsccl_all_gather(in.data(), out.data(), kCount, FSCCL_FLOAT32,
+                                                    self.comm, nullptr, nullptr);
+              if (hosts_given()) {
+                EXPECT_ERROR(status, FSCCL_ERR_TIMEOUT, "have called something else");
+              } else {
+                EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "barrier", "all_gather");
+              }
+            },
+            {.hosts = {0, 0, 1, 1}, .timeout_ms = 1000, .abort_at_end = true});
+}
+
 }  // namespace
 }  // namespace fsccl::testing
