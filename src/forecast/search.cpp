@@ -1,6 +1,7 @@
 #include "forecast/search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -8,13 +9,33 @@
 namespace fsccl::forecast {
 namespace {
 
-// Returns the degrees to try: all ranks, one host, and a few hosts, if they divide the ranks.
-std::vector<int> degrees_of(const StepConfig& setup, const Machine& machine) {
-  std::set<int> degrees{setup.shared_by(), setup.ranks};
-  for (int hosts = 1; hosts <= 64; hosts *= 4) {
-    const int degree = hosts * std::min(machine.ranks_per_host, setup.ranks);
-    if (degree <= setup.ranks && setup.ranks % degree == 0) degrees.insert(degree);
+// The search tries about so many setups before it goes on from the best one. Each takes up to a
+// millisecond.
+constexpr size_t kMostCandidates = 1000;
+
+// Returns all degrees of which there is a forecast, in ascending order.
+std::vector<int> possible_degrees(const Forecaster& forecaster, const StepConfig& setup) {
+  std::vector<int> degrees;
+  StepConfig one = setup;
+  one.copy_per_host = one.by_parameter = false;
+  for (int degree = 1; degree <= setup.ranks; degree++) {
+    if (setup.ranks % degree != 0) continue;
+    one.shard_over = degree;
+    if (forecaster.misfit(one).empty()) degrees.push_back(degree);
   }
+  return degrees;
+}
+
+// Returns at most about `most` degrees, spread evenly over the possible ones, and in any case the
+// setup's, all ranks, and one host.
+std::vector<int> some_degrees(const std::vector<int>& possible, const StepConfig& setup,
+                              const Machine& machine, size_t most) {
+  std::set<int> degrees{setup.shared_by(), setup.ranks};
+  const size_t count = std::min(possible.size(), std::max<size_t>(most, 2));
+  for (size_t i = 0; i < count; i++)
+    degrees.insert(possible[count < 2 ? 0 : i * (possible.size() - 1) / (count - 1)]);
+  if (setup.ranks % std::min(machine.ranks_per_host, setup.ranks) == 0)
+    degrees.insert(std::min(machine.ranks_per_host, setup.ranks));
   return {degrees.rbegin(), degrees.rend()};
 }
 
@@ -37,17 +58,24 @@ std::vector<std::pair<int, int>> batches_of(const StepConfig& setup) {
   return made;
 }
 
-Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machine& machine,
-                                           const Model& model) {
-  const uint64_t all = model.elements() * dtype_size(setup.wire);
+std::vector<StepConfig> candidates(const StepConfig& setup, const Forecaster& forecaster,
+                                   const std::vector<int>& possible) {
+  const uint64_t all = forecaster.model().elements() * dtype_size(setup.wire);
   // Bytes that are kept: none, half of the model or all of it. std::nullopt: slots by parameter.
   std::vector<std::optional<uint64_t>> keeps{std::nullopt};
   for (const uint64_t bytes : std::set{uint64_t{0}, all / 2, all}) keeps.emplace_back(bytes);
+  constexpr std::array kCheckpoints{false, true};
+  constexpr std::array kPrefetches{0, 1, 2};
+  const auto batches = batches_of(setup);
+  const size_t of_a_degree = batches.size() * kCheckpoints.size() * kPrefetches.size() *
+                             keeps.size() * (setup.codec_ratio > 1 ? 2 : 1);
+  const std::vector<int> degrees =
+      some_degrees(possible, setup, forecaster.machine(), kMostCandidates / of_a_degree);
   std::vector<StepConfig> made{setup};
-  for (const auto& [batch, accumulate] : batches_of(setup))
-    for (const int degree : degrees_of(setup, machine))
-      for (const bool checkpoint : {false, true})
-        for (const int prefetch : {0, 1, 2})
+  for (const auto& [batch, accumulate] : batches)
+    for (const int degree : degrees)
+      for (const bool checkpoint : kCheckpoints)
+        for (const int prefetch : kPrefetches)
           for (const std::optional<uint64_t>& keep : keeps) {
             StepConfig one = setup;
             one.batch = batch;
@@ -78,10 +106,11 @@ bool better(const Choice& a, const Choice& b) {
   return a.fits && first != second ? first < second : a.memory < b.memory;
 }
 
-// Returns the setups that differ from a choice in one thing: the next degrees, units gathered
-// ahead, and kept bytes, which may fill the memory that the choice leaves.
+// Returns the setups that differ from a choice in one thing: the other degrees, with the same kept
+// bytes or none; units gathered ahead; and kept bytes, which may fill the memory that the choice
+// leaves.
 std::vector<StepConfig> neighbours(const Choice& choice, const Forecaster& forecaster,
-                                   uint64_t limit) {
+                                   const std::vector<int>& degrees, uint64_t limit) {
   std::vector<StepConfig> made;
   const StepConfig& from = choice.setup;
   const auto add = [&](auto change) {
@@ -91,11 +120,9 @@ std::vector<StepConfig> neighbours(const Choice& choice, const Forecaster& forec
     change(one);
     if (forecaster.misfit(one).empty()) made.push_back(one);
   };
-  for (const int by : {2, 3}) {
-    const int degree = from.shared_by();
-    if (degree <= from.ranks / by) add([&](StepConfig& one) { one.shard_over = degree * by; });
-    if (degree % by == 0) add([&](StepConfig& one) { one.shard_over = degree / by; });
-  }
+  for (const int degree : degrees)
+    for (const uint64_t keep : std::set{uint64_t{0}, from.keep_bytes})
+      add([&](StepConfig& one) { one.shard_over = degree, one.keep_bytes = keep; });
   if (from.prefetch < kMostPrefetch) add([](StepConfig& one) { one.prefetch++; });
   if (from.prefetch > 0) add([](StepConfig& one) { one.prefetch--; });
   const uint64_t all = forecaster.model().elements() * dtype_size(from.wire),
@@ -117,8 +144,8 @@ bool alike(const StepConfig& a, const StepConfig& b) {
 }
 
 Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup) {
-  FSCCL_ASSIGN(const std::vector<StepConfig> setups,
-               candidates(setup, forecaster.machine(), forecaster.model()));
+  const std::vector<int> degrees = possible_degrees(forecaster, setup);
+  const std::vector<StepConfig> setups = candidates(setup, forecaster, degrees);
   std::vector<Choice> choices;
   const auto consider = [&](const StepConfig& one) -> Status {
     FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
@@ -132,7 +159,7 @@ Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& set
   const uint64_t limit = forecaster.memory_limit(setup);
   for (Choice best = choices.front();;) {
     const size_t known = choices.size();
-    for (const StepConfig& one : neighbours(best, forecaster, limit))
+    for (const StepConfig& one : neighbours(best, forecaster, degrees, limit))
       if (std::none_of(choices.begin(), choices.end(),
                        [&](const Choice& other) { return alike(other.setup, one); }))
         FSCCL_TRY(consider(one));

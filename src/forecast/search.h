@@ -17,10 +17,10 @@ struct Choice {
 
 // Varies the degree of sharding, the bytes that are kept, prefetch, slots by parameter,
 // checkpointing, the size of micro-batches with the same tokens in a step, and, if the setup names
-// a codec, its use. It tries some values of each together. From the best one it goes on to degrees,
-// prefetches and kept bytes beside it, as long as these are better. The setup itself is among the
-// choices. The choices that fit come first, by the time of their step. The others follow, by their
-// memory.
+// a codec, its use. It tries some values of each together: all possible degrees if these are few,
+// and else some of them. From the best one it goes on to all other degrees, and to prefetches and
+// kept bytes beside it, as long as these are better. The setup itself is among the choices. The
+// choices that fit come first, by the time of their step. The others follow, by their memory.
 Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup);
 
 // Returns true if the two are equal in all that a search varies.

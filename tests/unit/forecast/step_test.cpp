@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <set>
 
 #include "fixtures.h"
 #include "forecast/report.h"
@@ -204,62 +203,6 @@ TEST(Step, SlowerThingsTakeLonger) {
   EXPECT_GT(answers[1].step_ns, now);
   EXPECT_GT(answers[2].step_ns, answers[1].step_ns);
   EXPECT_GT(answers[3].step_ns, now);
-}
-
-TEST(Step, SearchRanksWhatFitsByTime) {
-  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
-  StepConfig setup;
-  setup.ranks = 64;
-  const std::vector<Choice> all = search(forecaster, setup).take();
-  const auto [least, most] = std::minmax_element(
-      all.begin(), all.end(), [](auto& a, auto& b) { return a.memory < b.memory; });
-  setup.memory_limit = (least->memory + most->memory) / 2;
-  const std::vector<Choice> choices = search(forecaster, setup).take();
-  ASSERT_GT(choices.size(), 20u);
-  EXPECT_TRUE(choices.front().fits);
-  EXPECT_FALSE(choices.back().fits);
-  for (size_t i = 1; i < choices.size(); i++) {
-    EXPECT_GE(choices[i - 1].fits, choices[i].fits);
-    EXPECT_TRUE(!choices[i].fits || choices[i - 1].step_ns <= 1.002 * choices[i].step_ns);
-  }
-}
-
-// A model of one element has neither a half nor quarters that could be kept.
-TEST(Step, SearchTriesEachSetupOnce) {
-  Forecaster forecaster(
-      model_of(R"({"name": "one", "units": [{"name": "root", "params": [["w", [1, 1]]]}]})"),
-      machine_of(kHosts));
-  StepConfig setup;
-  setup.ranks = 8;
-  const std::vector<Choice> choices = search(forecaster, setup).take();
-  for (const Choice& one : choices)
-    EXPECT_EQ(std::count_if(choices.begin(), choices.end(),
-                            [&](const Choice& other) { return alike(one.setup, other.setup); }),
-              1);
-}
-
-// Kept bytes fill what is left of the memory, whatever part of the model that is, and degrees are
-// tried that only lie beside the best one.
-TEST(Step, SearchGoesOnToTheNeighboursOfTheBest) {
-  const Model model = model_of(kSmall);
-  Forecaster forecaster(model, machine_of(kHosts));
-  StepConfig setup;
-  setup.ranks = 8;
-  setup.checkpoint = true;
-  const Forecast without = forecaster.run(setup).take();
-  const uint64_t unit = model.units[1].elements() * dtype_size(setup.wire);
-  setup.memory_limit = without.memory.total() + unit / 8 * 7;
-  const auto kept = [&](const Choice& choice) { return choice.setup.keep_bytes; };
-  const std::vector<Choice> choices = search(forecaster, setup).take();
-  EXPECT_TRUE(std::any_of(choices.begin(), choices.end(), [&](const Choice& one) {
-    return one.fits && kept(one) > 0 && kept(one) % (model.elements() / 2) != 0;
-  }));
-  setup.memory_limit = 0;
-  setup.ranks = 8 * 6;
-  std::set<int> degrees;
-  for (const Choice& one : search(forecaster, setup).take()) degrees.insert(one.setup.shared_by());
-  EXPECT_TRUE(degrees.contains(24) || degrees.contains(16) || degrees.contains(4))
-      << *degrees.begin();
 }
 
 TEST(Step, ACodecLowersBytesBetweenHosts) {
