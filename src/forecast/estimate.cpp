@@ -1,6 +1,7 @@
 #include "forecast/estimate.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace fsccl::forecast {
@@ -52,6 +53,12 @@ class Estimator {
   double checkpoint_of(const ModelUnit& unit) const;
 
  private:
+  // Experts are published as [experts, out, in] or [experts, in, out]. Returns true for the latter:
+  // the side of the first ones that is as wide as the embeddings is the input's.
+  bool experts_are_turned(const ModelUnit& unit) const {
+    const auto first = std::find_if(unit.params.begin(), unit.params.end(), is_experts);
+    return first->shape.dims[1] == width_ && first->shape.dims[2] != width_;
+  }
   static bool is_words(const ModelParam& param) { return contains(param.name, {"embed", "wte"}); }
   // Returns true if the matrix is the head. A table of embeddings is the head as well if no other
   // matrix outside of the layers has its size.
@@ -106,40 +113,89 @@ bool is_adapter_input(const ModelUnit& unit, size_t i) {
   return false;
 }
 
-double Estimator::activations_of(const ModelUnit& unit) const {
-  double kept = 0, widest = 0, before = 0;
-  const auto keep_input = [&](double in) {
-    kept += value_bytes_ * (in != before ? in : 0), before = in;
+// Sums up the values of a token that one unit keeps.
+class Kept {
+ public:
+  double values() const { return values_; }
+
+  void add_matrix(double out, double in, bool keeps_input) {
+    if (is_gated(out, in)) values_ += in;
+    if (keeps_input && inputs_.insert(in).second) values_ += in;
+    if (out != residual_) values_ += out;  // the residual adds such an output, and keeps nothing
+    behind_attention_ = false;
+  }
+  // The copies of the token that its experts take are gathered, and their outputs are weighted.
+  void add_experts(double out, double in, double each, bool keeps_input) {
+    if (is_gated(out, in)) values_ += each * in;
+    if (keeps_input && of_experts_.insert(in).second) values_ += each * in;
+    values_ += each * out;
+  }
+  // The residual and the norm behind it share what is as wide as the output. Before the attention
+  // they keep the input of the layer, behind it the sum.
+  void add_attention_output(double out, double in) {
+    values_ += in + 2 * out;
+    residual_ = out;
+    inputs_.clear();
+    before_ = {};
+    behind_attention_ = true;
+  }
+  void add_adapter(double rank, double in) {
+    values_ += rank + (!behind_attention_ && inputs_.insert(in).second ? in : 0);
+  }
+
+ private:
+  struct Matrix {
+    double out = 0, in = 0;
   };
+  // Returns true if the matrices before this one are a projection and its gate, whose result by
+  // SiLU is kept beside both. Notes this matrix.
+  bool is_gated(double out, double in) {
+    const auto [last, one] = before_;
+    before_ = {Matrix{out, in}, last};
+    return last.out == 2 * in ||
+           (last.out == in && last.in != in && last.out == one.out && last.in == one.in);
+  }
+  std::set<double> inputs_, of_experts_;  // widths of inputs since the attention
+  std::array<Matrix, 2> before_;          // the last two matrices, the later one first
+  bool behind_attention_ = false;         // no matrix came since the attention's output
+  double residual_ = -1, values_ = 0;
+};
+
+double Estimator::activations_of(const ModelUnit& unit) const {
+  Kept kept;
+  double of_head = 0;
   for (size_t i = 0; i < unit.params.size(); i++) {
     const ModelParam& param = unit.params[i];
     const auto& dims = param.shape.dims;
-    if (is_head(unit, param)) kept += static_cast<double>(dims[0]) * (value_bytes_ + kWide);
-    if (is_experts(param)) {  // published weights are [experts, out, in]
-      const double in = static_cast<double>(dims[2]);
-      kept += value_bytes_ * experts_per_token_ *
-              (static_cast<double>(dims[1]) + (param.frozen || in == before ? 0 : in));
-      if (!param.frozen) before = in;
+    if (is_head(unit, param))
+      of_head += static_cast<double>(dims[0]) * (value_bytes_ + kWide) +
+                 2 * value_bytes_ * static_cast<double>(dims[1]);
+    if (is_experts(param)) {
+      double out = static_cast<double>(dims[1]), in = static_cast<double>(dims[2]);
+      if (experts_are_turned(unit)) std::swap(out, in);
+      kept.add_experts(out, in, experts_per_token_, !param.frozen);
     }
     // The input of an adapter's second matrix is the output of the first, and its output is added
     // to that of the frozen matrix.
     if (!is_matrix(param) || !unit.is_layer() || (i > 0 && is_adapter_input(unit, i - 1))) continue;
-    kept += value_bytes_ * static_cast<double>(dims[0]);
-    // Attention keeps its result itself, whether or not the matrix behind it needs it.
-    if (!param.frozen || is_attention_output(param)) keep_input(static_cast<double>(dims[1]));
-    if (is_attention_output(param)) widest = std::max(widest, static_cast<double>(dims[0]));
+    const double out = static_cast<double>(dims[0]), in = static_cast<double>(dims[1]);
+    if (is_adapter_input(unit, i))
+      kept.add_adapter(out, in);
+    else if (is_attention_output(param))
+      kept.add_attention_output(out, in);
+    else
+      kept.add_matrix(out, in, !param.frozen);
   }
-  return kept + 2 * value_bytes_ * widest;
+  return of_head + value_bytes_ * kept.values();
 }
 
-// A layer keeps its input, which is as wide as the last dimension of its first matrix. Experts are
-// [experts, out, in] or [experts, in, out]: the side that is as wide as the embeddings is the
-// input's.
+// A layer keeps its input, which is as wide as the last dimension of its first matrix.
 double Estimator::checkpoint_of(const ModelUnit& unit) const {
   if (!unit.is_layer()) return 0;
   for (const ModelParam& param : unit.params) {
     const auto& dims = param.shape.dims;
-    if (is_experts(param) && dims[1] == width_) return value_bytes_ * static_cast<double>(width_);
+    if (is_experts(param) && experts_are_turned(unit))
+      return value_bytes_ * static_cast<double>(width_);
     if (is_matrix(param) || (dims.size() > 2 && !is_convolution(param)))
       return value_bytes_ * static_cast<double>(dims.back());
   }

@@ -7,12 +7,28 @@
 // projection for each token of the sequence, for scores and weighted sums (Korthikanti et al.,
 // arXiv 2205.05198, section 4). Causal masks are not subtracted, as is usual in MFU.
 //
-// Activations: each matrix keeps its input and its output once, in the type of the computation (16
-// bits for fp8). Successive inputs of the same width count once. The norm and the residual add two
-// copies of the widest input. A head adds its output in that type and in fp32. A frozen matrix
-// keeps no input, because only the gradient of a matrix needs it (torch's linear saves it only
-// then), unless it is the output projection, whose input attention keeps. The two matrices of an
-// adapter (LoRA) keep the input that they share with a frozen one, and the few values between them.
+// Activations: what torch keeps with fused kernels for attention and norms, in the type of the
+// computation (16 bits for fp8). tests/torch/export_test.py compares them with what autograd saves.
+//
+//   a layer's attention   its input and that of the next norm (the sums of the residual); the input
+//                         of the projections; q, k and v; the result of attention
+//   its feed-forward      the output of the norm; that of each projection; SiLU's result, if two
+//                         projections of one shape, or one of twice the width, come before one
+//                         back; the input of the one back
+//   other layers          the input and the output of each matrix
+//   a token of experts    the same, once for each expert that it uses, and their outputs
+//   a head                the input of the norm and its output; the head's output, and the result
+//                         of the loss's softmax in fp32
+//
+// A matrix that follows one of equally wide input shares this input, unless the attention lies
+// between the two. The output projection of attention is found by its name. The statistics of norms
+// and of attention are left out (4 bytes a norm or head), and so are the keys that latent attention
+// puts together from parts. Norms that are written by hand, as those of transformers, keep two
+// values in fp32 and one in the type of the computation more than is estimated;
+// fsccl_torch.export_model() counts them. A frozen matrix keeps no input, because only the gradient
+// of a matrix needs it (torch's linear saves it only then), unless it is the output projection,
+// whose input attention keeps. The two matrices of an adapter (LoRA) keep the input that they share
+// with a frozen one, and the few values between them.
 //
 // Convolutions (four dimensions, or three and "conv" in the name) are not estimated, and the answer
 // says so.

@@ -5,6 +5,7 @@ tensors."""
 import ctypes
 import json
 import os
+import pathlib
 
 import fsccl_torch
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDTH, HEADS, FFN, VOCABULARY, LAYERS = 64, 4, 256, 1000, 3
 
 
@@ -179,15 +181,92 @@ def test_frozen_parameters_are_marked():
     )
 
 
-def forecast_of(module):
+def forecast_of(module, **more):
+    """Forecasts a module on the meta device, or a dict that describes one."""
     library = ctypes.CDLL(os.environ['FSCCL_TORCH_LIBRARY'])
     answers = []
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
     take = kind(lambda _, text, size: answers.append(text))
-    machine = {'name': 'hosts', 'ranks_per_host': 4, 'tflops': {'bf16': 1}}
-    given = {'model': fsccl_torch.export_model(module), 'machine': machine, 'ranks': 8}
+    machine = {'name': 'hosts', 'ranks_per_host': 4, 'tflops': {'bf16': 1, 'fp32': 1}}
+    model = module if isinstance(module, dict) else fsccl_torch.export_model(module)
+    given = {'model': model, 'machine': machine, 'ranks': 8, **more}
     assert library.fsccl_forecast(json.dumps(given).encode(), take, None) == 0
     return json.loads(answers[0])
+
+
+class LlamaLayer(nn.Module):
+    """A layer as torchtitan and others write it, with the names of perf/models/llama-3-8b.json."""
+
+    def __init__(self, width=4096, heads=32, groups=8, ffn=14336):
+        super().__init__()
+        self.heads, self.groups = heads, groups
+        inner = width // heads * groups
+        self.self_attn, self.mlp = nn.Module(), nn.Module()
+        self.self_attn.q_proj = nn.Linear(width, width, bias=False)
+        self.self_attn.k_proj = nn.Linear(width, inner, bias=False)
+        self.self_attn.v_proj = nn.Linear(width, inner, bias=False)
+        self.self_attn.o_proj = nn.Linear(width, width, bias=False)
+        self.mlp.gate_proj = nn.Linear(width, ffn, bias=False)
+        self.mlp.up_proj = nn.Linear(width, ffn, bias=False)
+        self.mlp.down_proj = nn.Linear(ffn, width, bias=False)
+        self.input_layernorm, self.post_attention_layernorm = nn.RMSNorm(width), nn.RMSNorm(width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        y, of = self.input_layernorm(x), self.self_attn
+        q, k, v = (
+            each(y).view(batch, length, -1, width // self.heads).transpose(1, 2)
+            for each in (of.q_proj, of.k_proj, of.v_proj)
+        )
+        q, k = (each + torch.cat(each.chunk(2, -1)[::-1], -1) for each in (q, k))  # rotations
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + of.o_proj(heads.transpose(1, 2).reshape(batch, length, width))
+        y = self.post_attention_layernorm(x)
+        return x + self.mlp.down_proj(F.silu(self.mlp.gate_proj(y)) * self.mlp.up_proj(y))
+
+
+def estimated_of(model, compute):
+    """Returns the bytes of a token that the library estimates for layers.0 of a model."""
+
+    def total(layers):
+        root = {**model['units'][0], 'forward_flops': 1, 'activation_bytes': 0}
+        named = [{'name': f'layers.{i}', 'params': layer['params']} for i in range(layers)]
+        answer = forecast_of({'name': 'm', 'units': [root, *named]}, sequence=1, compute=compute)
+        return answer['memory']['activations_bytes']
+
+    layer = model['units'][1]
+    layer = layer['units'][0] if 'units' in layer else layer
+    return total(2) - total(1)
+
+
+def test_estimates_of_a_known_model_are_what_torch_keeps():
+    class Llama(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed_tokens = nn.Embedding(128256, 4096)
+            self.layers = nn.ModuleList(LlamaLayer() for _ in range(2))
+
+        def forward(self, tokens):
+            x = self.embed_tokens(tokens)
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    with torch.device('meta'):
+        module = Llama().to(torch.bfloat16)
+    layer = fsccl_torch.export_model(module)['units'][-1]
+    known = json.loads((ROOT / 'perf/models/llama-3-8b.json').read_text())
+    assert sorted(layer['params']) == sorted(known['units'][1]['units'][0]['params'])
+    kept = estimated_of(known, 'bf16')
+    assert kept == pytest.approx(layer['activation_bytes'], rel=0.005), layer['activation_bytes']
+    assert layer['checkpoint_bytes'] == 2 * 4096
+
+
+def test_estimates_of_layers_with_gelu_are_what_torch_keeps(monkeypatch):
+    monkeypatch.setattr(Layer, 'attention', 'fused')
+    model = fsccl_torch.export_model(on_meta())
+    kept = estimated_of(model, 'fp32')
+    assert kept == pytest.approx(model['units'][-1]['activation_bytes'], rel=0.02)
 
 
 def test_the_library_forecasts_it():

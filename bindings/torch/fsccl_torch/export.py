@@ -49,9 +49,27 @@ def _attention(
     )[0]
 
 
-class _FusedAttention(TorchFunctionMode):
-    """Takes fused kernels for attention. On the meta device torch itself would take its reference,
-    which saves a score for each pair of tokens."""
+class _FusedNorm(torch.autograd.Function):
+    """Is rms_norm() by the kernel that a GPU takes, as far as it saves: its input, its weight, and a
+    value in fp32 for each norm."""
+
+    @staticmethod
+    def forward(ctx, value, weight):
+        ctx.save_for_backward(value, weight, value.new_empty(value.shape[:-1], dtype=torch.float32))
+        return torch.empty_like(value)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise NotImplementedError('only the forward pass is counted')
+
+
+def _norm(input, normalized_shape, weight=None, eps=None):
+    return _FusedNorm.apply(input, weight)
+
+
+class _FusedKernels(TorchFunctionMode):
+    """Takes fused kernels for attention and for RMSNorm. On the meta device torch itself would take
+    its references, which save a score for each pair of tokens, and copies in fp32."""
 
     def __init__(self, repeats):
         super().__init__()
@@ -63,6 +81,8 @@ class _FusedAttention(TorchFunctionMode):
             query = args[0] if args else kwargs['query']
             if query.dim() == 4:
                 return _attention(*args, **kwargs, repeats=self._repeats)
+        if function is F.rms_norm:
+            return _norm(*args, **kwargs)
         return function(*args, **kwargs)
 
 
@@ -136,7 +156,7 @@ class _Activations:
             hooks.append(unit.register_forward_hook(self._leave))
         try:
             with (
-                _FusedAttention(repeats=False),
+                _FusedKernels(repeats=False),
                 torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor),
             ):
                 yield self
@@ -154,7 +174,7 @@ def _flops(module, units, args):
     """Returns the operations of a forward pass: those of each unit, and under '' those outside of
     units."""
     # Before torch 2.8 the counter knows no groups of heads, which take the same operations.
-    with _FusedAttention(repeats=True), FlopCounterMode(display=False) as counter:
+    with _FusedKernels(repeats=True), FlopCounterMode(display=False) as counter:
         module(*args)
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
     kind = type(module).__name__
@@ -187,8 +207,9 @@ def export_model(
     "checkpoint_bytes" (what enters the unit, which is all that stays of it with checkpointing).
     Parameters that need no gradient are marked as frozen.
     Shared parameters belong to the first unit that has them. A unit without parameters of its own is
-    part of the root, or of the first unit where no parameter is the root's. scaled_dot_product_attention() counts
-    as the fused kernel that a GPU takes, which saves no scores of pairs of tokens. Raises ValueError
+    part of the root, or of the first unit where no parameter is the root's. scaled_dot_product_attention()
+    and RMSNorm count as the fused kernels that a GPU takes, which save no scores of pairs of tokens,
+    and no copies in fp32. Raises ValueError
     if the module has no parameters or is not on the meta device, if a name is not one of a submodule, or if a unit is
     inside another one, and OSError if the file cannot be written.
     """

@@ -32,21 +32,23 @@ double kept_values(bool frozen, const std::vector<std::string>& adapters) {
   const Json head = unit_of("root", "head.weight", {64, 64});
   const Json layer = {{"name", "layers.0"}, {"params", params}};
   const Json model = {{"name", "m"}, {"units", Json::array({head, layer})}};
-  constexpr double kNormAndResidual = 2 * 1024;
-  return model_of(model.dump().c_str()).units[1].activation_bytes / 2 - kNormAndResidual;
+  return model_of(model.dump().c_str()).units[1].activation_bytes / 2;
 }
 
+// The layer's input, q, attention's result, the sum before the second norm, and up's output.
+constexpr double kAnyway = 4 * 1024 + 4096;
+
 TEST(Estimate, AFrozenMatrixKeepsNoInput) {
-  constexpr double kOutputs = 1024 + 1024 + 4096 + 1024;
-  EXPECT_EQ(kept_values(false, {}), kOutputs + 1024 + 4096);
-  EXPECT_EQ(kept_values(true, {}), kOutputs + 1024);  // the result of attention
+  // the outputs of the two norms, and the result of the activation
+  EXPECT_EQ(kept_values(false, {}), kAnyway + 2 * 1024 + 4096);
+  EXPECT_EQ(kept_values(true, {}), kAnyway);
 }
 
 TEST(Estimate, AnAdapterSharesTheInputOfItsFrozenMatrix) {
-  const double frozen = kept_values(true, {});
-  EXPECT_EQ(kept_values(true, {"q_proj"}), frozen + 8);  // as wide as the result of attention
-  EXPECT_EQ(kept_values(true, {"q_proj", "o_proj", "up_proj"}), frozen + 3 * 8);
-  EXPECT_EQ(kept_values(true, {"down_proj"}), frozen + 8 + 4096);
+  EXPECT_EQ(kept_values(true, {"q_proj"}), kAnyway + 1024 + 8);
+  EXPECT_EQ(kept_values(true, {"o_proj"}), kAnyway + 8);  // attention's result is kept anyway
+  EXPECT_EQ(kept_values(true, {"q_proj", "up_proj"}), kAnyway + 2 * (1024 + 8));
+  EXPECT_EQ(kept_values(true, {"down_proj"}), kAnyway + 8 + 4096);
   // Two trained matrices beside no frozen one of their product are no adapter.
   EXPECT_GT(kept_values(false, {"q_proj"}), kept_values(false, {}) + 1024);
 }
@@ -128,6 +130,33 @@ TEST(Estimate, ExpertsAreAsWideAsTheEmbeddings) {
   EXPECT_EQ(layer({8, 64, 256}).checkpoint_bytes, 2 * 64);
   EXPECT_EQ(layer({8, 256, 64}).checkpoint_bytes, 2 * 64);
   EXPECT_EQ(layer({8, 64, 256}).forward_flops, 2 * 2 * 64 * 256);
+}
+
+// A token of two experts of width 256 passes each of three matrices twice. `fused`: the gate and
+// the projection beside it are one tensor. The copies of its input, the two projections, SiLU's
+// result, the product, and the output are kept.
+TEST(Estimate, EachExpertKeepsWhatALayerKeeps) {
+  const auto kept = [](const Json& params, int per_token) {
+    const Json layer = {{"name", "layers.0"}, {"params", params}},
+               units = Json::array({unit_of("root", "embed.weight", {512, 64}), layer});
+    return model_of(Json{{"name", "m"}, {"units", units}}.dump().c_str(), per_token)
+               .units[1]
+               .activation_bytes /
+           2;
+  };
+  const auto params = [](std::initializer_list<Json> shapes) {
+    Json list = Json::array();
+    for (const Json& shape : shapes) list.push_back({"experts" + shape.dump(), shape});
+    return list;
+  };
+  constexpr double kEach = 64 + 2 * 256 + 256 + 256 + 64;
+  const Json fused = params({{8, 512, 64}, {8, 64, 256}}),
+             turned = params({{8, 64, 512}, {8, 256, 64}});
+  Json apart = params({{8, 256, 64}, {8, 64, 256}});
+  apart.insert(apart.begin(), Json::array({"gate", {8, 256, 64}}));
+  for (const int per_token : {1, 2})
+    for (const Json& one : {fused, turned, apart})
+      EXPECT_EQ(kept(one, per_token), per_token * kEach) << one;
 }
 
 TEST(Estimate, ConvolutionsAreNamed) {
