@@ -22,7 +22,8 @@ constexpr uint64_t kMostRepeats = 100'000;
 constexpr uint64_t kMostParams = 10'000'000;
 // The keys of a unit that forecasts alone use, as fsccl_torch.export_model() writes them.
 constexpr std::initializer_list<const char*> kFigures{"forward_flops", "forward_flops_per_context",
-                                                      "activation_bytes", "checkpoint_bytes"};
+                                                      "activation_bytes", "checkpoint_bytes",
+                                                      "loss_bytes"};
 
 // Reads one document. It keeps the first problem, with its place ("units[2].params[0][1]: ...").
 class Reader {

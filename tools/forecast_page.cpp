@@ -167,10 +167,10 @@ std::string setup_table(const Json& answer) {
   Table table{{"the setup", "value"}, {}};
   for (const auto& [key, name] :
        {std::pair("layout", "layout of the shards"), std::pair("prefetch", "prefetch, units"),
-        std::pair("checkpoint", "checkpointing"), std::pair("by_parameter", "slots by parameter"),
-        std::pair("keep_bytes", "kept, bytes"), std::pair("wire", "type of gathers"),
-        std::pair("reduce", "type of reductions"), std::pair("compute", "type of computation"),
-        std::pair("shard_type", "type of shards"),
+        std::pair("checkpoint", "checkpointing"), std::pair("loss", "loss"),
+        std::pair("by_parameter", "slots by parameter"), std::pair("keep_bytes", "kept, bytes"),
+        std::pair("wire", "type of gathers"), std::pair("reduce", "type of reductions"),
+        std::pair("compute", "type of computation"), std::pair("shard_type", "type of shards"),
         std::pair("gradient_type", "type of their gradients"), std::pair("optimizer", "optimizer"),
         std::pair("optimizer_bytes", "its states, bytes an element"),
         std::pair("codec_ratio", "codec, times fewer bytes")})

@@ -42,7 +42,7 @@ std::string head(const Json& answer) {
   return fmt::format(
       "{}: {:.4g} billion parameters{} in {} units, {:.4g} GFLOP a token{}\n"
       "on {} of {} ({} of {}), shards over {}; a rank has {} of {} of {} tokens; {} layout, "
-      "prefetch {}, checkpointing {}\n"
+      "prefetch {}, checkpointing {}, loss {}\n"
       "{}\n"
       "{} gathered, {} reduced, {} computed; shards {}, their gradients {}; {} with {} bytes of "
       "state "
@@ -54,12 +54,12 @@ std::string head(const Json& answer) {
       machine["ranks_per_host"].get<int>(), setup["shard_over"].get<int>(),
       count_of(setup["accumulate"], "micro-batch"), count_of(setup["batch"], "sequence"),
       setup["sequence"].get<int>(), setup["layout"].get<std::string>(),
-      setup["prefetch"].get<int>(), setup["checkpoint"].get<std::string>(), machine_text(answer),
-      setup["wire"].get<std::string>(), setup["reduce"].get<std::string>(),
-      setup["compute"].get<std::string>(), setup["shard_type"].get<std::string>(),
-      setup["gradient_type"].get<std::string>(), setup["optimizer"].get<std::string>(),
-      number_at(setup, "optimizer_bytes"), bytes_of(setup, "keep_bytes"),
-      setup["by_parameter"].get<bool>() ? "parameter" : "unit",
+      setup["prefetch"].get<int>(), setup["checkpoint"].get<std::string>(),
+      setup["loss"].get<std::string>(), machine_text(answer), setup["wire"].get<std::string>(),
+      setup["reduce"].get<std::string>(), setup["compute"].get<std::string>(),
+      setup["shard_type"].get<std::string>(), setup["gradient_type"].get<std::string>(),
+      setup["optimizer"].get<std::string>(), number_at(setup, "optimizer_bytes"),
+      bytes_of(setup, "keep_bytes"), setup["by_parameter"].get<bool>() ? "parameter" : "unit",
       codec_of(setup, setup["shard_over"].get<int>() <= machine["ranks_per_host"].get<int>()));
 }
 

@@ -184,6 +184,8 @@ void ForecastCommand::add_step_options() {
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
   word("--checkpoint", checkpoint_, {"none", "full"},
        "full: the backward pass computes the activations of layers again");
+  word("--loss", loss_, {"fp32", "fused"},
+       "fp32: torch's cross_entropy() in that type; fused: one that keeps the logits alone");
   CLI::Option* const ratio =
       command_
           ->add_option("--codec-ratio", codec_ratio_,
@@ -308,6 +310,7 @@ Json ForecastCommand::configuration(Json model, Json machine) const {
   given.update({{"reduce", reduce_}, {"compute", compute_}, {"optimizer", optimizer_}});
   given.update(
       {{"prefetch", prefetch_}, {"checkpoint", checkpoint_}, {"by_parameter", by_parameter_}});
+  given["loss"] = loss_;
   given.update({{"codec_ratio", codec_ratio_}, {"codec_gb_per_s", codec_gb_per_s_}});
   given.update({{"experts_per_token", experts_}, {"search", search_}, {"what_if", what_if_}});
   given.update({{"scaling", scaling_ || !report_.empty()}, {"startup", startup_}});

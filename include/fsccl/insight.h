@@ -409,8 +409,8 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *
  * - "model": as perf/models, an object. A parameter without a gradient is [name, shape, "frozen"].
  *   A unit may also have, for a token, "forward_flops", "forward_flops_per_context",
- *   "activation_bytes" and "checkpoint_bytes", which fsccl_torch.export_model() writes. A key that
- *   a unit lacks is estimated from shapes, by the rules of src/forecast/estimate.h.
+ *   "activation_bytes", "checkpoint_bytes" and "loss_bytes", which fsccl_torch.export_model()
+ *   writes. A key that a unit lacks is estimated by the rules of src/forecast/estimate.h.
  * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "cores_per_host" (where ranks share
  *   cores), "memory_bytes" and "context_bytes" of a rank, or "host_memory_bytes" that the ranks of
  *   a host share, "memory_gb_per_s", "tflops" (an object by type, of a rank), "efficiency" (the
@@ -421,8 +421,8 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   (micro-batches), "shard_over" (ranks that share the shards; 0: all; "host": a host's), "layout"
  *   (per_param, flat, ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16),
  *   "compute" (a key of "tflops"), "optimizer" (adam, momentum, sgd, none), "optimizer_bytes" (of
- *   an element), "keep_bytes", "prefetch" (units), "by_parameter", "checkpoint" (none, full),
- *   "codec_ratio", "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
+ *   an element), "keep_bytes", "prefetch", "by_parameter", "checkpoint" (none, full), "loss"
+ *   (fp32, fused), "codec_ratio", "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
  * - "calibration": a step that was measured on this machine with this model: "configuration" (what
  *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
  * - "measured_communication_s": seconds of the communication of a step of just this setup, without
@@ -436,9 +436,9 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  * of full hosts that are alike. Nothing is made for each rank: 100,000 ranks take as long as 8.
  *
  * Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and
- * lives during the call. Reads a topology file; does not communicate, needs no communicator; blocks
- * while it computes (milliseconds; a search of a large model 0.5 s); any thread.
- * FSCCL_ERR_INVALID_ARGUMENT says what is wrong with which key and what to do.
+ * lives during the call. Reads a topology file; needs no communicator; blocks while it computes
+ * (milliseconds; a search up to some seconds); any thread. FSCCL_ERR_INVALID_ARGUMENT says what is
+ * wrong with which key and what to do.
  */
 FSCCL_API fsccl_status_t fsccl_forecast(const char* configuration,
                                         void (*take)(void* context, const char* json, size_t bytes),

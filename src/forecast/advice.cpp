@@ -63,6 +63,11 @@ std::string lowering(const Forecaster& forecaster, const Forecast& least) {
     const std::string misfit = forecaster.misfit(more);
     ways.push_back(misfit.empty() ? "more ranks" : fmt::format("more ranks ({})", misfit));
   }
+  StepConfig fused = setup;
+  fused.fused_loss = true;
+  if (helps(activations_of(forecaster.model(), setup).most -
+            activations_of(forecaster.model(), fused).most))
+    ways.emplace_back("a fused loss");
   if (helps(static_cast<double>(memory.activations))) {
     if (setup.batch > 1) ways.push_back(fmt::format("a smaller batch ({} now)", setup.batch));
     if (setup.sequence > 1)

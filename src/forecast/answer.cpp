@@ -55,6 +55,7 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
            {"keep_bytes", setup.keep_bytes},
            {"by_parameter", setup.by_parameter},
            {"checkpoint", setup.checkpoint ? "full" : "none"},
+           {"loss", setup.fused_loss ? "fused" : "fp32"},
            {"codec_ratio", setup.codec_ratio},
            {"codec_gb_per_s", setup.codec_gb_per_s}});
 }
@@ -134,10 +135,13 @@ void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, J
   // The root holds of_root, and all other units hold of_others. By parameter, the head's backward
   // pass, which is the root's, comes before those of the layers.
   double of_root = 0, of_others = 0, before_ns = 0;
+  bool forward = true;
   out.begin_list();
   for (size_t i = 0; i < forecast.events.size(); i++) {
     const Event& event = forecast.events[i];
     if (event.kind == EventKind::compute) {
+      if (event.backward && forward) point(i, before_ns, of_root + of_others + activations.loss);
+      forward = !event.backward;
       // A backward pass that computes activations again holds them while it runs.
       if (event.backward && activations.again[event.unit] > 0)
         point(i, before_ns, of_root + of_others + activations.again[event.unit]);
@@ -291,6 +295,16 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, bool m
                    "has no memory_gb_per_s"
                  : "the time of the optimizer's update: the machine has no memory_gb_per_s");
   out.text("the time of reading data, of writing checkpoints and of evaluation");
+  if (const std::string& unit = forecaster.model().without_loss; !unit.empty() && !setup.fused_loss)
+    out.text(fmt::format(
+        "memory of the loss: {} gives its activations, but not the \"loss_bytes\" that the "
+        "gradients of its logits take (fsccl_torch.export_model() counts them; 0 for none)",
+        unit));
+  else if (activations_of(forecaster.model(), setup).loss > 0)
+    out.text(
+        "memory of a loss that is computed in parts, or in another type: counted is that of "
+        "torch's "
+        "cross_entropy() in fp32 (loss \"fused\" counts the logits alone)");
   out.text("memory that a framework's own allocator loses to fragments");
   out.end_list();
 }

@@ -8,6 +8,9 @@ namespace fsccl::forecast {
 namespace {
 
 constexpr double kWide = 4;  // bytes
+// Tensors in fp32, of all logits, that the backward pass of cross_entropy() has at once: the result
+// of its softmax, and the gradients of this result and of the logits.
+constexpr double kOfLoss = 3;
 
 bool contains(const std::string& text, std::initializer_list<const char*> words) {
   return std::any_of(words.begin(), words.end(),
@@ -51,6 +54,7 @@ class Estimator {
   double flops_of(const ModelUnit& unit) const;
   double activations_of(const ModelUnit& unit) const;
   double checkpoint_of(const ModelUnit& unit) const;
+  double logits_of(const ModelUnit& unit) const;
 
  private:
   // Experts are published as [experts, out, in] or [experts, in, out]. Returns true for the latter:
@@ -167,9 +171,7 @@ double Estimator::activations_of(const ModelUnit& unit) const {
   for (size_t i = 0; i < unit.params.size(); i++) {
     const ModelParam& param = unit.params[i];
     const auto& dims = param.shape.dims;
-    if (is_head(unit, param))
-      of_head += static_cast<double>(dims[0]) * (value_bytes_ + kWide) +
-                 2 * value_bytes_ * static_cast<double>(dims[1]);
+    if (is_head(unit, param)) of_head += value_bytes_ * static_cast<double>(dims[0] + 2 * dims[1]);
     if (is_experts(param)) {
       double out = static_cast<double>(dims[1]), in = static_cast<double>(dims[2]);
       if (experts_are_turned(unit)) std::swap(out, in);
@@ -187,6 +189,14 @@ double Estimator::activations_of(const ModelUnit& unit) const {
       kept.add_matrix(out, in, !param.frozen);
   }
   return of_head + value_bytes_ * kept.values();
+}
+
+// Returns the number of a token's logits that the unit computes.
+double Estimator::logits_of(const ModelUnit& unit) const {
+  double logits = 0;
+  for (const ModelParam& param : unit.params)
+    if (is_head(unit, param)) logits += static_cast<double>(param.shape.dims[0]);
+  return logits;
 }
 
 // A layer keeps its input, which is as wide as the last dimension of its first matrix.
@@ -235,6 +245,11 @@ Status estimate_missing(Model* model, int experts_per_token, double value_bytes)
     if (unit.forward_flops_per_context < 0)
       unit.forward_flops_per_context = unit.forward_flops < 0 ? flops_per_context(unit) : 0;
     if (unit.forward_flops < 0) unit.forward_flops = estimator.flops_of(unit);
+    if (unit.loss_bytes < 0) {
+      const double logits = estimator.logits_of(unit);
+      if (logits > 0 && unit.activation_bytes >= 0) model->without_loss = unit.name;
+      unit.loss_bytes = unit.activation_bytes < 0 ? kOfLoss * kWide * logits : 0;
+    }
     if (unit.activation_bytes < 0) unit.activation_bytes = estimator.activations_of(unit);
     if (unit.checkpoint_bytes < 0)
       unit.checkpoint_bytes = std::min(unit.activation_bytes, estimator.checkpoint_of(unit));

@@ -17,8 +17,7 @@
 //                         back; the input of the one back
 //   other layers          the input and the output of each matrix
 //   a token of experts    the same, once for each expert that it uses, and their outputs
-//   a head                the input of the norm and its output; the head's output, and the result
-//                         of the loss's softmax in fp32
+//   a head                the input of the norm and its output; the logits
 //
 // A matrix that follows one of equally wide input shares this input, unless the attention lies
 // between the two. The output projection of attention is found by its name. The statistics of norms
@@ -34,6 +33,10 @@
 // says so.
 //
 // Checkpoint: the unit keeps its input, in the type of the computation.
+//
+// Loss: that of torch's cross_entropy() in fp32. When its backward pass begins, all activations are
+// still held, and three more tensors of all logits are in fp32 (kOfLoss). If a unit gives its
+// activations, the loss is not estimated, because they may have a part of it.
 //
 // fsccl_torch.export_model() counts the values that are estimated here.
 #pragma once

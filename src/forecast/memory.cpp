@@ -144,11 +144,12 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
     const bool drops = setup.checkpoint && unit.is_layer(), passes_back = u == 0 || u >= first;
     if (passes_back) held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
     made.after.push_back(held);
+    if (!setup.fused_loss) made.loss += tokens * unit.loss_bytes;
     // The backward pass of a checkpointed unit recomputes all of its activations.
     made.again.push_back(drops && passes_back ? tokens * unit.activation_bytes : 0);
     working = std::max(working, made.again.back());
   }
-  made.most = held + working;
+  made.most = held + std::max(working, made.loss);
   return made;
 }
 

@@ -43,6 +43,7 @@ Memory memory_of(const Model& model, const StepConfig& setup, const Machine& mac
 struct Activations {
   std::vector<double> after;  // held after the forward passes of units 0 to u, by unit
   std::vector<double> again;  // held in addition while the backward pass of the unit runs
+  double loss = 0;            // held in addition when the backward pass begins
   double most = 0;            // the most that are held at any time
 };
 Activations activations_of(const Model& model, const StepConfig& setup);

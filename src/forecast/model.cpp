@@ -61,7 +61,7 @@ class ModelReader : JsonReader {
     ModelUnit unit;
     if (!object(json, place,
                 {"name", "params", "forward_flops", "forward_flops_per_context", "activation_bytes",
-                 "checkpoint_bytes"}) ||
+                 "checkpoint_bytes", "loss_bytes"}) ||
         !text(json, "name", place, true, &unit.name))
       return false;
     if (const size_t at = unit.name.find("{}"); index && at != std::string::npos)
@@ -74,7 +74,8 @@ class ModelReader : JsonReader {
         !number(json, "forward_flops_per_context", place, kMostPerToken,
                 &unit.forward_flops_per_context) ||
         !number(json, "activation_bytes", place, kMostPerToken, &unit.activation_bytes) ||
-        !number(json, "checkpoint_bytes", place, kMostPerToken, &unit.checkpoint_bytes))
+        !number(json, "checkpoint_bytes", place, kMostPerToken, &unit.checkpoint_bytes) ||
+        !number(json, "loss_bytes", place, kMostPerToken, &unit.loss_bytes))
       return false;
     if (!json.contains("params") || !json["params"].is_array() || json["params"].empty())
       return wrong("{}.params must be a list with at least one parameter", place);
@@ -158,6 +159,7 @@ bool ModelUnit::same_shapes(const ModelUnit& other) const {
   return forward_flops == other.forward_flops &&
          forward_flops_per_context == other.forward_flops_per_context &&
          activation_bytes == other.activation_bytes && checkpoint_bytes == other.checkpoint_bytes &&
+         loss_bytes == other.loss_bytes &&
          std::equal(params.begin(), params.end(), other.params.begin(), other.params.end(),
                     [](const ModelParam& a, const ModelParam& b) {
                       return a.shape.dims == b.shape.dims && a.frozen == b.frozen;

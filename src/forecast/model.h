@@ -4,10 +4,12 @@
 //
 // The JSON is that of perf/models ("name", "units": "name", "params": [[name, shape], ...]; groups
 // with "repeat" and "first"). A unit may also give, per token: "forward_flops",
-// "forward_flops_per_context" (times the length of the sequence), "activation_bytes", and
-// "checkpoint_bytes" (the bytes of the layer that stay with checkpointing). Values that a unit does
-// not give are estimated from the shapes of its parameters by the rules in estimate.h. A parameter
-// is frozen, that is it has no gradient, if "frozen" follows its shape: [name, shape, "frozen"].
+// "forward_flops_per_context" (times the length of the sequence), "activation_bytes",
+// "checkpoint_bytes" (the bytes of the layer that stay with checkpointing), and "loss_bytes" (the
+// bytes that the loss of what the unit computes takes besides, when its backward pass begins).
+// Values that a unit does not give are estimated from the shapes of its parameters by the rules in
+// estimate.h. A parameter is frozen, that is it has no gradient, if "frozen" follows its shape:
+// [name, shape, "frozen"].
 #pragma once
 #include <string>
 #include <vector>
@@ -35,6 +37,8 @@ struct ModelUnit {
   // bytes that a token needs until the unit's backward pass is over
   double activation_bytes = kUnknown;
   double checkpoint_bytes = kUnknown;  // bytes of a token with checkpointing: the unit's input
+  double loss_bytes =
+      kUnknown;  // bytes of a token that the backward pass of the loss takes besides
 
   uint64_t elements() const;
   uint64_t trained_elements() const;  // leaves frozen parameters out
@@ -52,7 +56,8 @@ struct Model {
   bool estimated = false;  // some unit did not state the costs of a token
   // The first layer whose operations are estimated, if no attention was found in any layer.
   std::string without_attention;
-  std::string convolution;  // the first one whose operations are not known
+  std::string convolution;   // the first one whose operations are not known
+  std::string without_loss;  // a unit with a head, of whose loss nothing is known
   double counted_at = 0;  // tokens of the sequence of which activations were counted; 0: not known
 
   uint64_t elements() const;

@@ -43,6 +43,7 @@ class Document : JsonReader {
                  "prefetch",
                  "by_parameter",
                  "checkpoint",
+                 "loss",
                  "codec_ratio",
                  "codec_gb_per_s",
                  "memory_limit_bytes",

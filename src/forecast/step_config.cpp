@@ -40,11 +40,11 @@ class ConfigReader : JsonReader {
     return success();
   }
   Status read_only(const Json& json, const char* place, StepConfig* setup) {
-    if (!object(json, place,
-                {"ranks", "batch", "sequence", "accumulate", "shard_over", "shard_type", "wire",
-                 "reduce", "gradient_type", "compute", "optimizer", "optimizer_bytes", "layout",
-                 "keep_bytes", "prefetch", "by_parameter", "checkpoint", "codec_ratio",
-                 "codec_gb_per_s"}))
+    if (!object(json, place, {"ranks",         "batch",      "sequence",    "accumulate",
+                              "shard_over",    "shard_type", "wire",        "reduce",
+                              "gradient_type", "compute",    "optimizer",   "optimizer_bytes",
+                              "layout",        "keep_bytes", "prefetch",    "by_parameter",
+                              "checkpoint",    "loss",       "codec_ratio", "codec_gb_per_s"}))
       return problem();
     const std::string compute = setup->compute;
     FSCCL_TRY(read(json, setup));
@@ -119,9 +119,10 @@ class ConfigReader : JsonReader {
                  setup->optimizer_bytes);
   }
   bool manner(const Json& json, StepConfig* setup) {
-    std::string layout, checkpoint;
+    std::string layout, checkpoint, loss;
     if (!text(json, "layout", kPlace, false, &layout) ||
-        !text(json, "checkpoint", kPlace, false, &checkpoint) || !degree(json, setup) ||
+        !text(json, "checkpoint", kPlace, false, &checkpoint) ||
+        !text(json, "loss", kPlace, false, &loss) || !degree(json, setup) ||
         !bytes(json, "keep_bytes", &setup->keep_bytes) ||
         !flag(json, "by_parameter", &setup->by_parameter) ||
         !number(json, "codec_ratio", kPlace, 100, &setup->codec_ratio) ||
@@ -144,6 +145,10 @@ class ConfigReader : JsonReader {
       setup->checkpoint = checkpoint == "full";
     else if (!checkpoint.empty())
       return wrong("checkpoint is \"{}\": give full or none", checkpoint);
+    if (loss == "fp32" || loss == "fused")
+      setup->fused_loss = loss == "fused";
+    else if (!loss.empty())
+      return wrong("loss is \"{}\": give fp32 or fused", loss);
     if (setup->by_parameter && setup->keep_bytes > 0)
       return wrong(
           "by_parameter and keep_bytes together: units by parameter are not kept; leave one of the "

@@ -32,6 +32,7 @@ struct StepConfig {
   int prefetch = 1;  // units gathered ahead
   bool by_parameter = false;
   bool checkpoint = false;
+  bool fused_loss = false;    // the loss keeps nothing beside its logits
   double codec_ratio = 1;     // factor by which a codec shortens what gathers move between hosts
   double codec_gb_per_s = 0;  // speed of the codec; 0: it takes no time
   uint64_t memory_limit = 0;  // memory of a rank; 0: the machine's

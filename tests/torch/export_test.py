@@ -104,6 +104,43 @@ def test_activations_against_the_tracker_of_torch(attention, monkeypatch):
     assert output.requires_grad and said == pytest.approx(counted, rel=0.05), (said, held)
 
 
+class WithLoss(nn.Module):
+    def __init__(self, within, compute):
+        super().__init__()
+        self.network, self.within = Network().to(compute), within
+
+    def forward(self, tokens):
+        logits = self.network(tokens)
+        return self.loss(logits, tokens) if self.within else logits
+
+    @staticmethod
+    def loss(logits, tokens):
+        return F.cross_entropy(logits.view(-1, VOCABULARY).float(), tokens.view(-1))
+
+
+@pytest.mark.parametrize('compute', [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize('within', [True, False])
+def test_the_peak_of_a_loss_is_that_of_the_tracker(within, compute, monkeypatch):
+    """When the backward pass begins, the gradients of logits are there beside all activations."""
+    monkeypatch.setattr(Layer, 'attention', 'fused')
+    batch, length = 4, 64
+    module, tracker = WithLoss(within, compute), MemTracker()
+    tracker.track_external(module)
+    tokens = torch.zeros((batch, length), dtype=torch.int64)
+    with tracker:
+        output = module(tokens)
+        (output if within else module.loss(output, tokens)).backward()
+    peak = {
+        getattr(kind, 'value', kind): size
+        for kind, size in tracker.get_tracker_snapshot('peak')[torch.device('cpu')].items()
+    }
+    with torch.device('meta'):
+        units = fsccl_torch.export_model(WithLoss(within, compute), sequence=length)['units']
+    said = sum(unit['activation_bytes'] for unit in units) + units[0]['loss_bytes']
+    held = (peak['Activation'] + peak['Temp']) / (batch * length)
+    assert said == pytest.approx(held, rel=0.05), peak
+
+
 @pytest.mark.parametrize('attention', ['fused', 'masked', 'grouped'])
 def test_fused_attention_saves_no_scores(attention, monkeypatch):
     monkeypatch.setattr(Layer, 'attention', attention)

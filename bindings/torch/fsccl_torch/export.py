@@ -112,6 +112,26 @@ def _tensors(value):
     return found
 
 
+def _nodes(last):
+    """Returns the nodes of autograd's graph that lead to the last one."""
+    found, rest = {last} - {None}, [last]
+    while rest:
+        for node, _ in getattr(rest.pop(), 'next_functions', ()):
+            if node is not None and node not in found:
+                found.add(node)
+                rest.append(node)
+    return found
+
+
+def _softmax_gradients(node):
+    """Returns the bytes of the gradients of the result and of the input of log_softmax(), which are
+    there at once; 0 for other nodes."""
+    if node.name() != 'LogSoftmaxBackward0':
+        return 0
+    result = node._saved_result
+    return 2 * result.numel() * result.element_size()
+
+
 class _Activations:
     """Counts the bytes that a forward pass saves, and those that enter each unit. Each storage
     counts once."""
@@ -165,9 +185,28 @@ class _Activations:
                 hook.remove()
 
     def put_out(self, outputs):
-        """Counts the module's outputs, which stay for the loss."""
+        """Counts the module's outputs, which stay for the loss. Returns the bytes that the backward
+        pass of cross_entropy() takes in addition when it begins: of logits that come out, the
+        result of its softmax and the gradients of this result and of the logits, in fp32; of a
+        loss within the module, the gradients alone."""
+        vocabulary = {
+            child.num_embeddings
+            for child in self.module.modules()
+            if isinstance(child, nn.Embedding)
+        }
+        vocabulary |= {
+            value.shape[0]
+            for name, value in self.module.named_parameters()
+            if value.dim() == 2 and not any(name.startswith(unit + '.') for unit in self.units)
+        }
+        of_loss = 0
         for tensor in _tensors(outputs):
             self._add(tensor, self.saved, self._seen, '')
+            if tensor.dim() > 1 and tensor.requires_grad and tensor.shape[-1] in vocabulary:
+                of_loss += 3 * 4 * tensor.numel()
+            else:
+                of_loss += max(map(_softmax_gradients, _nodes(tensor.grad_fn)), default=0)
+        return of_loss
 
 
 def _flops(module, units, args):
@@ -204,7 +243,9 @@ def export_model(
     Each unit has the names and shapes of its parameters and these figures per token:
     "forward_flops", "forward_flops_per_context" (to be multiplied by the length),
     "activation_bytes" (what autograd saves; for the root also what the module returns) and
-    "checkpoint_bytes" (what enters the unit, which is all that stays of it with checkpointing).
+    "checkpoint_bytes" (what enters the unit, which is all that stays of it with checkpointing). The
+    first one also has "loss_bytes": what the backward pass of cross_entropy() takes in addition when
+    it begins. Logits that the module returns are taken to be cast to fp32 for it.
     Parameters that need no gradient are marked as frozen.
     Shared parameters belong to the first unit that has them. A unit without parameters of its own is
     part of the root, or of the first unit where no parameter is the root's. scaled_dot_product_attention()
@@ -248,7 +289,7 @@ def export_model(
     )
     activations = _Activations(module, names)
     with activations.counted():
-        activations.put_out(module(*inputs(batch, sequence)))
+        of_loss = activations.put_out(module(*inputs(batch, sequence)))
     model = {
         'name': name or type(module).__name__,
         'sequence': sequence,
@@ -264,6 +305,7 @@ def export_model(
         unit['checkpoint_bytes'] = min(
             unit['activation_bytes'], activations.inputs[parts[0]] / (batch * sequence)
         )
+    model['units'][0]['loss_bytes'] = of_loss / (batch * sequence)
     if path is not None:
         with open(path, 'w', encoding='utf-8') as file:
             json.dump(model, file, indent=1)

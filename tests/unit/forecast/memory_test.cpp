@@ -2,6 +2,7 @@
 #include "forecast/memory.h"
 
 #include "fixtures.h"
+#include "forecast/report.h"
 #include "perf/step_schedule.h"
 
 namespace fsccl::forecast {
@@ -75,10 +76,54 @@ TEST(Memory, KeepingTakesWhatIsKeptAndCheckpointsFreeActivations) {
   EXPECT_GT(kept.memory.parameter_slots, plain.memory.parameter_slots);
   EXPECT_LT(kept.line.communication_ns, plain.line.communication_ns);
   setup.keep_bytes = 0;
-  setup.checkpoint = true;
+  setup.checkpoint = setup.fused_loss = true;
   const Forecast again = forecast_of(forecaster, setup);
   EXPECT_LT(again.memory.activations, plain.memory.activations / 2);
   EXPECT_GT(again.line.compute_ns, 1.2 * plain.line.compute_ns);
+}
+
+// When the backward pass begins, three more tensors of all logits are there in fp32. A layer's
+// activations, which are computed again with checkpoints, are less.
+TEST(Memory, TheLossAddsGradientsOfLogits) {
+  nlohmann::json given = {{"model", nlohmann::json::parse(kSmall)},
+                          {"machine", nlohmann::json::parse(kGpus)},
+                          {"ranks", 8},
+                          {"timeline", true}};
+  constexpr double kLogits = 32000, kTokens = 2048;
+  const auto answer = [&] { return nlohmann::json::parse(forecast_json(given.dump()).take()); };
+  for (const char* checkpoint : {"none", "full"}) {
+    given["checkpoint"] = checkpoint;
+    given["model"]["units"][0].erase("loss_bytes");
+    const nlohmann::json with = answer();
+    given["model"]["units"][0]["loss_bytes"] = 0;
+    const double without = answer()["memory"]["activations_bytes"].get<double>(),
+                 most = with["memory"]["activations_bytes"].get<double>(),
+                 again = given["checkpoint"] == "full" ? 2 * 16 * 1024 * kTokens : 0;
+    EXPECT_EQ(most - without, 3 * 4 * kLogits * kTokens - again);
+    double held = 0;
+    for (const nlohmann::json& point : with["timeline"]["memory"])
+      held = std::max(held, point["activations_bytes"].get<double>());
+    EXPECT_EQ(held, most) << checkpoint;
+    given["loss"] = "fused";
+    given["model"]["units"][0].erase("loss_bytes");
+    EXPECT_EQ(answer()["memory"]["activations_bytes"].get<double>(), without);
+    given.erase("loss");
+  }
+}
+
+TEST(Memory, ALossThatAFileDoesNotStateIsNotKnown) {
+  nlohmann::json given = {{"model", nlohmann::json::parse(kSmall)},
+                          {"machine", nlohmann::json::parse(kGpus)},
+                          {"ranks", 8}};
+  const auto said = [&] {
+    return nlohmann::json::parse(forecast_json(given.dump()).take())["not_known"].dump();
+  };
+  EXPECT_NE(said().find("counted is that of torch's cross_entropy() in fp32"), std::string::npos);
+  nlohmann::json& root = given["model"]["units"][0];
+  root["activation_bytes"] = 1e5;
+  EXPECT_NE(said().find("root gives its activations, but not the"), std::string::npos);
+  root["loss_bytes"] = 0;
+  EXPECT_EQ(said().find("loss"), std::string::npos);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST(ParseModel, FiguresOfForecastsAreAllowed) {
   const auto model = parse_model(
       R"({"name": "m", "sequence": 64, "units": [{"name": "a", "params": [["w", [2]]],
           "forward_flops": 1.5, "forward_flops_per_context": 0, "activation_bytes": 8,
-          "checkpoint_bytes": 4}]})",
+          "checkpoint_bytes": 4, "loss_bytes": 2}]})",
       "m.json", &error);
   ASSERT_TRUE(model) << error;
   EXPECT_EQ(model->elements(), 2u);
