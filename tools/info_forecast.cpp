@@ -93,7 +93,8 @@ CLI::Validator from_to(double least, double most) {
             double value = 0;
             const bool good = CLI::detail::lexical_cast(text, value) && value >= least &&
                               value <= most;  // a NaN is neither
-            return good ? "" : fmt::format("{} is no number from {} to {}", text, least, most);
+            if (good) return "";
+            return fmt::format("{} is no number from {:.4g} to {:.6g}", text, least, most);
           },
           fmt::format("{} TO {}", least, most)};
 }
@@ -119,8 +120,11 @@ void ForecastCommand::add_model_options() {
                    "hosts and links from a topology, as `fsccl-info topology` takes it")
       ->type_name("FILE")
       ->check(named);
-  command_->add_option("--tflops", tflops_, "what a rank computes at its peak, in --compute")
-      ->check(from_to(1e-6, 1e9));
+  constexpr double kMostTflops = 1e5;  // as fsccl_forecast() takes them
+  command_
+      ->add_option("--tflops", tflops_,
+                   "what a rank computes at its peak, in --compute, in 10^12 operations a second")
+      ->check(from_to(1e-6, kMostTflops));
   CLI::Option* const efficiency =
       command_
           ->add_option("--efficiency", efficiency_,
@@ -296,6 +300,14 @@ bool ForecastCommand::add_sizes(Json* given) const {
     if (*bytes == 0 && key == std::string_view("memory_limit_bytes")) {
       fmt::print(stderr, "fsccl-info: {} 0: nothing fits into it; leave it out for the machine's\n",
                  option);
+      return false;
+    }
+    constexpr uint64_t kLeastLimit = uint64_t{1} << 20;
+    if (key == std::string_view("memory_limit_bytes") && *bytes < kLeastLimit) {
+      fmt::print(stderr,
+                 "fsccl-info: {} {}: no rank takes as little as {} bytes; give the unit, too, such "
+                 "as {}G\n",
+                 option, text, *bytes, text);
       return false;
     }
     (*given)[key] = *bytes;

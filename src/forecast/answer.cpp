@@ -285,6 +285,12 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, bool m
   out.text(forecaster.machine().gpu
                ? "how much kernels that communicate slow down those that compute beside them"
                : "how much communication and computation take from each other's caches");
+  if (const Machine& machine = forecaster.machine();
+      machine.gpu && !machine.within_given && std::min(setup.ranks, machine.ranks_per_host) > 1)
+    out.text(
+        fmt::format("the links within a host: assumed is a typical {:.4g} GB/s by {}, because "
+                    "neither \"within\" of the machine nor a topology says it",
+                    machine.within.gb_per_s, topo::traits(machine.within.link).name));
   if (more_hosts) {
     out.text("other traffic of the network, and how its switches are over-subscribed");
     write_network_unknown(forecaster.machine(), out);

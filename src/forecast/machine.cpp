@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "base/json_file.h"
 #include "topo/discover.h"
@@ -14,7 +16,8 @@ namespace {
 
 // Rates below the least ones make times that no number holds.
 constexpr double kLeastRate = 1e-6, kMostRate = 1e9, kMostNs = 1e9, kMostBytes = 1e18;
-constexpr double kSameRate = 1e-9;  // sums of the same rates in another order differ by less
+constexpr double kMostTflops = 1e5;  // no rank has more
+constexpr double kSameRate = 1e-9;   // sums of the same rates in another order differ by less
 constexpr int kMostPerHost = 4096;
 
 Status unknown(const std::string& name, const char* what, const char* advice) {
@@ -40,6 +43,7 @@ class MachineReader : JsonReader {
     if (!whole(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) ||
         !whole(json, "cores_per_host", kPlace, kMostPerHost, &cores_) || !links(json))
       return problem();
+    FSCCL_TRY(fits_topology());
     if (json.contains("cores_per_host") && machine_.gpu)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "machine {}: ranks compute on GPUs: leave \"cores_per_host\" out", machine_.name);
@@ -98,7 +102,7 @@ class MachineReader : JsonReader {
     if (json.contains("tflops")) {
       if (!json["tflops"].is_object())
         return wrong("tflops must be an object, such as {{\"bf16\": 989}}");
-      if (!number_from(json["tflops"], type_.c_str(), "tflops", kLeastRate, kMostRate,
+      if (!number_from(json["tflops"], type_.c_str(), "tflops", kLeastRate, kMostTflops,
                        &machine_.tflops))
         return false;
     }
@@ -122,12 +126,25 @@ class MachineReader : JsonReader {
                  key, name);
   }
   bool links(const Json& json) {
+    if (json.contains("within") && json["within"].is_object() &&
+        json["within"].contains("gb_per_s"))
+      machine_.within_given = true;
     if (!link(json, "within", &machine_.within) || !link(json, "between", &machine_.between))
       return false;
     if (!json.contains("between")) return true;
     if (json["between"].contains("gb_per_s")) machine_.network_from = NetworkFrom::given;
     machine_.latency_given = json["between"].contains("ns");
     return true;
+  }
+  // Refuses more ranks than a host of the topology has GPUs. Cores are shared.
+  Status fits_topology() const {
+    if (places_ == 0 || !machine_.gpu || per_host_ <= static_cast<double>(places_))
+      return success();
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "machine {}: \"ranks_per_host\" is {}, but a host of {} has {} GPUs: give {} or less, "
+        "or leave it out",
+        machine_.name, per_host_, topology_, places_, places_);
   }
 
   bool measured(const Json& json) {
@@ -198,10 +215,16 @@ class MachineReader : JsonReader {
             topology.path(host), one.places, one.gb_per_s);
     machine_.topology = topology_;
     machine_.network_from = hosts.size() == 1 ? NetworkFrom::nothing : NetworkFrom::typical;
-    per_host_ = static_cast<double>(places.size());
+    places_ = places.size();
+    per_host_ = static_cast<double>(places_);
     if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);
-    if (places.size() > 1) machine_.within = slowest_way(graph, places);
+    if (places.size() > 1) {
+      machine_.within = slowest_way(graph, places);
+      machine_.within_given =
+          machine_.within.gb_per_s != topo::traits(machine_.within.link).gb_per_s;
+      FSCCL_TRY(alike_within(graph, topology, hosts));
+    }
     machine_.within.vertices.clear();
     if (hosts.size() > 1) {
       const std::vector<topo::Connection> reach = graph.from(places.front());
@@ -242,6 +265,32 @@ class MachineReader : JsonReader {
       }
     }
     return *slowest;
+  }
+
+  // Refuses hosts whose GPUs or cores reach each other at another rate than those of the first one.
+  // Only hosts whose own links have other rates are followed.
+  Status alike_within(const topo::Graph& graph, const topo::Topology& topology,
+                      const std::vector<int>& hosts) const {
+    std::map<int, std::multiset<double>> rates;
+    for (const topo::Link& link : topology.links)
+      if (const int host = topology.host_of(link.a); host == topology.host_of(link.b))
+        rates[host].insert(link.gb_per_s);
+    const topo::Kind kind = machine_.gpu ? topo::Kind::gpu : topo::Kind::core;
+    const topo::Connection& first = machine_.within;
+    for (const int host : hosts) {
+      if (rates[host] == rates[hosts.front()]) continue;
+      const topo::Connection way = slowest_way(graph, topology.all(kind, host));
+      if (way.link == first.link && way.gb_per_s == first.gb_per_s) continue;
+      return fail(
+          FSCCL_ERR_INVALID_ARGUMENT,
+          "machine {}: the hosts of {} differ: {} has {} GB/s by {} between its places for "
+          "ranks, {} has {} GB/s by {}; a forecast is for hosts that are alike, so give one "
+          "of their kinds",
+          machine_.name, topology_, topology.path(hosts.front()), first.gb_per_s,
+          topo::traits(first.link).name, topology.path(host), way.gb_per_s,
+          topo::traits(way.link).name);
+    }
+    return success();
   }
 
   // Returns the sum of the rates at which the cards of the first host reach the second one, because
@@ -295,6 +344,7 @@ class MachineReader : JsonReader {
   const int ranks_;
   Machine machine_;
   std::string topology_;
+  size_t places_ = 0;  // places for ranks on a host of the topology; 0: there is none
   double per_host_ = 0;
   double cores_ = 0;  // cores of a host; 0: one or more for each rank
 };

@@ -75,6 +75,7 @@ struct Machine {
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
   NetworkFrom network_from = NetworkFrom::given;
+  bool within_given = false;   // false: the link within a host is a typical one of its class
   bool latency_given = false;  // false: the network has the latency of a typical one
   // Measured processor time of a byte between hosts, for sending and receiving it together; 0: not
   // known.

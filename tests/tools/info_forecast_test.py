@@ -287,6 +287,8 @@ with tempfile.TemporaryDirectory() as folder:
         (('llama-3-8b', '--codec-ratio', 'nan'), 2, ['--codec-ratio', 'from 1 to 100']),
         (('llama-3-8b', '--codec-rate', '3'), 2, ['--codec-rate requires --codec-ratio']),
         (('llama-3-8b', '--memory-limit', '0'), 2, ['--memory-limit 0', 'leave it out']),
+        (('llama-3-8b', '--memory-limit', '80'), 2, ['80 bytes', 'such as 80G']),
+        (('llama-3-8b', '--tflops', '989000'), 2, ['no number from 1e-06 to 100000']),
         (('llama-3-8b', '--sharding', '8B'), 2, ['give full, host or a number of ranks']),
         (('llama-3-8b', '--ranks', '64', '--sharding', '128'), 1, ['give 64, or']),
         (('llama-3-8b', '--measured', '1000000'), 1, ['not ms']),

@@ -115,6 +115,44 @@ TEST(Answer, ATopologyOfOneHostSaysNothingOfANetwork) {
   EXPECT_THAT(said({{"ranks", 2}}), HasSubstr("50 GB/s a host, as the cards of the one host of"));
 }
 
+// A topology says how many GPUs a host has, and how fast the links within each host are.
+TEST(Answer, ATopologyThatContradictsItselfOrTheMachineIsRefused) {
+  const std::string path = ::testing::TempDir() + "forecast_within_topology.json";
+  const auto said = [&](const Json& rates, const Json& change) {
+    const Json children = {{{"kind", "gpu"}, {"name", "gpu0"}},
+                           {{"kind", "gpu"}, {"name", "gpu1"}},
+                           {{"kind", "nic"}, {"name", "card"}, {"gb_per_s", 50}}};
+    Json hosts = Json::array(), links = {{{"a", "h0/card"}, {"b", "h1/card"}, {"gb_per_s", 50}}};
+    for (size_t host = 0; host < rates.size(); host++) {
+      const std::string name = "h" + std::to_string(host);
+      hosts.push_back({{"name", name}, {"children", children}});
+      links.push_back({{"a", name + "/gpu0"}, {"b", name + "/gpu1"}, {"gb_per_s", rates[host]}});
+    }
+    std::ofstream(path) << Json{{"fsccl_topology", 1}, {"hosts", hosts}, {"links", links}};
+    Json machine = {{"topology", path}, {"ranks_per_host", nullptr}, {"within", nullptr}};
+    machine.merge_patch(change);
+    Json given = Json::parse(kGpus);
+    given.merge_patch(machine);
+    const Result<std::string> text = answered({{"ranks", 4}}, given.dump().c_str());
+    return text.ok() ? Json::parse(text.value())["machine"].dump() : text.status().text();
+  };
+  EXPECT_THAT(said({450, 450}, Json::object()), HasSubstr("\"within_gb_per_s\":450"));
+  EXPECT_THAT(said({450, 10}, Json::object()), HasSubstr("h0 has 450 GB/s by nvlink"));
+  EXPECT_THAT(said({450, 10}, Json::object()), HasSubstr("h1 has 24 GB/s by pcie"));
+  EXPECT_THAT(said({450, 450}, {{"ranks_per_host", 64}}), HasSubstr("give 2 or less"));
+  EXPECT_THAT(said({450, 450}, {{"ranks_per_host", 1}}), HasSubstr("\"hosts\":4"));
+}
+
+TEST(Answer, AnAssumedLinkWithinAHostIsNamed) {
+  const auto said = [](const Json& within, int ranks) {
+    return texts_of(answer_of({{"machine", {{"within", within}}}, {"ranks", ranks}})["not_known"]);
+  };
+  EXPECT_THAT(said(nullptr, 8), HasSubstr("assumed is a typical 150 GB/s by nvlink"));
+  EXPECT_THAT(said({{"link", "pcie"}, {"gb_per_s", nullptr}}, 8), HasSubstr("by pcie"));
+  EXPECT_THAT(said(nullptr, 1), ::testing::Not(HasSubstr("links within")));
+  EXPECT_THAT(said({{"gb_per_s", 450}}, 8), ::testing::Not(HasSubstr("links within")));
+}
+
 TEST(Answer, AnAssumedNetworkIsNamedWhereverItIsUsed) {
   const Json alone = {{"machine", {{"between", nullptr}}}, {"ranks", 8}};
   const auto said = [&](const char* part) {
