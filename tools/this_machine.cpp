@@ -17,6 +17,7 @@
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
+#include "matmul.h"
 #include "this_network.h"
 
 namespace {
@@ -24,37 +25,11 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSide = 384, kBlock = 48;
 constexpr size_t kCopied = size_t{64} << 20;
 constexpr int kTimes = 5;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// Adds a b to c, in blocks that stay in the caches. Compilers turn the inner loop into vectors.
-void multiply(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& c) {
-  for (size_t ii = 0; ii < kSide; ii += kBlock)
-    for (size_t kk = 0; kk < kSide; kk += kBlock)
-      for (size_t i = ii; i < ii + kBlock; i++)
-        for (size_t k = kk; k < kk + kBlock; k++) {
-          const float factor = a[i * kSide + k];
-          float* const row = &c[i * kSide];
-          const float* const other = &b[k * kSide];
-          for (size_t j = 0; j < kSide; j++) row[j] += factor * other[j];
-        }
-}
-
-double measured_tflops() {
-  std::vector<float> a(kSide * kSide, 0.5F), b(kSide * kSide, 0.25F), c(kSide * kSide);
-  double best = 1e9;
-  for (int i = 0; i < kTimes; i++) {
-    const auto begin = Clock::now();
-    multiply(a, b, c);
-    best = std::min(best, seconds_since(begin));
-  }
-  // The result is used, so the compiler cannot drop the work.
-  return c[kSide] > 0 ? 2.0 * kSide * kSide * kSide / best / 1e12 : 0;
 }
 
 double copy_seconds() {
@@ -337,22 +312,25 @@ std::optional<Json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduc
   const uint64_t memory = limits.memory_bytes.value;
   std::optional<Json> costs = measured_costs({wire, reduce}, ranks, cores);
   if (!costs) return std::nullopt;
-  const double tflops = measured_tflops(), per_kib = measured_copy_ns_per_kib(cores);
+  const MatmulRate rate = measured_matmul();
+  const double per_kib = measured_copy_ns_per_kib(cores);
   // Communicators measure at sizes that caches hold, but shards and gradients of a model lie in
   // memory.
   (*costs)["copy_ns_per_kib"] = std::max((*costs)["copy_ns_per_kib"].get<double>(), per_kib);
-  Json machine{{"name", "this machine"},
-               {"source",
-                "measured by fsccl-info forecast with a multiplication of its own; a "
-                "library of matrices does more: --tflops"},
-               {"device", "cpu"},
-               {"topology", "here"},
-               {"efficiency", 1.0},
-               {"cores_per_host", cores},
-               {"host_memory_bytes", memory == fsccl::kUnlimited ? 0 : memory},
-               {"memory_gb_per_s", 2 * 1024 / per_kib},  // read and written
-               {"tflops", {{"fp32", tflops}, {"bf16", tflops}, {"fp16", tflops}}},
-               {"measured", *costs}};
+  Json machine{
+      {"name", "this machine"},
+      {"source", fmt::format("measured by fsccl-info forecast: products of matrices in fp32 on one "
+                             "core with {} instructions; other types count as fp32, and --tflops "
+                             "replaces the rate",
+                             rate.instructions)},
+      {"device", "cpu"},
+      {"topology", "here"},
+      {"efficiency", 1.0},
+      {"cores_per_host", cores},
+      {"host_memory_bytes", memory == fsccl::kUnlimited ? 0 : memory},
+      {"memory_gb_per_s", 2 * 1024 / per_kib},  // read and written
+      {"tflops", {{"fp32", rate.tflops}, {"bf16", rate.tflops}, {"fp16", rate.tflops}}},
+      {"measured", *costs}};
   // All ranks are on this machine, even if they are more than its cores.
   if (ranks > cores) machine["ranks_per_host"] = ranks;
   return machine;

@@ -121,6 +121,11 @@ here = [
 ]
 expect(here[0] // 64 == here[1], f'{here}')
 
+# The rate of this machine is that of a good kernel: a plain loop reaches 0.005 TFLOP/s.
+text = run('llama-3.2-1b', '--machine', 'here', '--compute', 'fp32', '--ranks', '1')
+expect('products of matrices in fp32 on one core with' in text, text[:600])
+expect(float(text.split(' TFLOP/s')[0].split()[-1]) > 0.01, text[:600])
+
 # The assumed speeds are told, and in which case a name of a model is written does not matter.
 text = run('Llama-3-8B', '--ranks', '16', '--topology', samples / 'dgx_h100.json')
 for words in ('989 TFLOP/s', 'by nvlink within a host', 'GB/s one way of a host', 'dgx_h100.json'):
