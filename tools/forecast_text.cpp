@@ -109,27 +109,65 @@ std::string step_text(const Json& answer) {
   return text + "\n";
 }
 
-// Gives one line to units that follow each other and have equally many parameters.
+// Returns "layers.3-60.experts" for the first and the last name of units that differ in one number,
+// and "first .. last" for others.
+std::string names_of(const std::string& first, const std::string& last) {
+  if (first == last) return first;
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  size_t begin = 0, behind = 0;
+  while (begin < std::min(first.size(), last.size()) && first[begin] == last[begin]) begin++;
+  while (begin > 0 && digit(first[begin - 1])) begin--;
+  while (behind < std::min(first.size(), last.size()) - begin &&
+         first[first.size() - 1 - behind] == last[last.size() - 1 - behind])
+    behind++;
+  while (behind > 0 && digit(first[first.size() - behind])) behind--;
+  const std::string from = first.substr(begin, first.size() - behind - begin),
+                    to = last.substr(begin, last.size() - behind - begin);
+  if (from.empty() || to.empty() || !std::all_of(from.begin(), from.end(), digit) ||
+      !std::all_of(to.begin(), to.end(), digit))
+    return first + " .. " + last;
+  return first.substr(0, begin) + from + "-" + to + first.substr(first.size() - behind);
+}
+
+// Units that follow each other in a pattern of `period` units, `times` times.
+struct Pattern {
+  size_t period = 1, times = 1;
+};
+// Returns the pattern that begins at a unit. Units with equally many parameters count as equal.
+Pattern pattern_at(const Json& units, size_t begin) {
+  constexpr size_t kMostPeriod = 4;
+  for (size_t period = 1; period <= kMostPeriod; period++) {
+    size_t end = begin + period;
+    while (end < units.size() && units[end]["parameters"] == units[end - period]["parameters"])
+      end++;
+    if (const size_t times = (end - begin) / period; times > 1) return {period, times};
+  }
+  return {};
+}
+
+// Gives one line to each unit of a pattern.
 std::string units_text(const Json& answer) {
   std::string text =
       fmt::format("{:<28} {:>6} {:>14} {:>10} {:>10} {:>11} {:>11} {:>10}\n", "unit", "units",
                   "parameters", "gather ms", "reduce ms", "compute ms", "exposed ms", "hidden ms");
   const Json& units = answer["units"];
   for (size_t u = 0; u < units.size();) {
-    size_t end = u;
-    double exposed = 0, hidden = 0, compute = 0;
-    for (; end < units.size() && units[end]["parameters"] == units[u]["parameters"]; end++) {
-      exposed += number_at(units[end], "exposed_ms");
-      hidden += number_at(units[end], "hidden_ms");
-      compute += number_at(units[end], "compute_ms");
+    const auto [period, times] = pattern_at(units, u);
+    for (size_t first = u; first < u + period; first++) {
+      double exposed = 0, hidden = 0, compute = 0;
+      const size_t last = first + period * (times - 1);
+      for (size_t i = first; i <= last; i += period) {
+        exposed += number_at(units[i], "exposed_ms");
+        hidden += number_at(units[i], "hidden_ms");
+        compute += number_at(units[i], "compute_ms");
+      }
+      text += fmt::format(
+          "{:<28} {:>6} {:>14} {:>10.4g} {:>10.4g} {:>11.4g} {:>11.4g} {:>10.4g}\n",
+          names_of(units[first]["name"].get<std::string>(), units[last]["name"].get<std::string>()),
+          times, units[first]["parameters"].get<uint64_t>(), number_at(units[first], "gather_ms"),
+          number_at(units[first], "reduce_ms"), compute, exposed, hidden);
     }
-    std::string name = units[u]["name"].get<std::string>();
-    if (end > u + 1) name += " .. " + units[end - 1]["name"].get<std::string>();
-    text += fmt::format("{:<28} {:>6} {:>14} {:>10.4g} {:>10.4g} {:>11.4g} {:>11.4g} {:>10.4g}\n",
-                        name, end - u, units[u]["parameters"].get<uint64_t>(),
-                        number_at(units[u], "gather_ms"), number_at(units[u], "reduce_ms"), compute,
-                        exposed, hidden);
-    u = end;
+    u += period * times;
   }
   const std::string gather = units.back()["gather"].get<std::string>(),
                     reduce = units.back()["reduce"].get<std::string>(),

@@ -182,9 +182,14 @@ Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConf
     answers.push_back({what, forecast.line.step_ns, forecast.fits(), {}});
     return success();
   };
-  FSCCL_TRY(add("network twice as fast", setup, 2));
-  FSCCL_TRY(add("network half as fast", setup, 0.5));
-  FSCCL_TRY(add("the link of one host at a quarter", setup, 0.25));
+  const bool one_host = setup.ranks <= forecaster.machine().ranks_per_host;
+  for (const auto& [what, factor] :
+       {std::pair("network twice as fast", 2.0), std::pair("network half as fast", 0.5),
+        std::pair("the link of one host at a quarter", 0.25)})
+    if (one_host)
+      answers.push_back({what, 0, false, "all ranks are on one host, so they use no network"});
+    else
+      FSCCL_TRY(add(what, setup, factor));
   StepConfig slow = setup;
   slow.compute_factor *= 1.1;
   FSCCL_TRY(add("one rank 10 % slower", slow, 1));

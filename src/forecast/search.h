@@ -33,7 +33,8 @@ struct WhatIf {
   std::string misfit;  // why there is no forecast of it; mostly empty
 };
 // Forecasts a network twice and half as fast, one host whose link has a quarter of the speed (all
-// ranks wait for that host), a straggler that is 10 % slower, and twice the ranks.
+// ranks wait for that host), a straggler that is 10 % slower, and twice the ranks. Ranks of one
+// host use no network.
 Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConfig& setup);
 
 // Forecasts the step on 8 to 100,000 ranks, with the same work for each rank. Where there are fewer

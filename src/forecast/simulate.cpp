@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 namespace fsccl::forecast {
 namespace {
@@ -25,7 +26,7 @@ class Simulation {
               issue(Span::Of::gather, event.unit, unit.price.gather.ns, unit.price.gather.busy_ns);
         break;
       case EventKind::wait:
-        wait(event.unit, arrival_[event.unit]);
+        wait(arrival_[event.unit]);
         break;
       case EventKind::compute:
         compute(event.unit, event.backward,
@@ -33,7 +34,6 @@ class Simulation {
         break;
       case EventKind::reduce: {
         const Carried reduction = unit.price.reduction(event.param);
-        last_reduced_ = event.unit;
         issue(Span::Of::reduce, event.unit, reduction.ns, reduction.busy_ns);
         break;
       }
@@ -71,10 +71,11 @@ class Simulation {
     const double added = times * (compute_ - began_ns);
     compute_ += added;
     communication_ += added;
+    for (Issued& one : issued_) one.begin_ns += added, one.end_ns += added;
   }
 
   Timeline finish(double optimizer_ns) {
-    wait(last_reduced_, communication_);  // the update needs all gradients
+    wait(communication_);  // the update needs all gradients
     line_.optimizer_ns = optimizer_ns;
     if (optimizer_ns > 0)
       line_.spans.push_back({Span::Of::optimizer, 0, compute_, compute_ + optimizer_ns});
@@ -93,14 +94,20 @@ class Simulation {
     communication_ = begin + ns;
     line_.communication_ns += ns;
     line_.units[unit].communication_ns += ns;
+    issued_.push_back({unit, begin, communication_});
     if (first_batch_) line_.spans.push_back({of, unit, begin, communication_});
     return communication_;
   }
-  void wait(size_t unit, double until) {
-    const double exposed = std::max(0.0, until - compute_);
-    compute_ += exposed;
-    line_.exposed_ns += exposed;
-    line_.units[unit].exposed_ns += exposed;
+  // The computation waits for what is communicated meanwhile, which may be of units that were
+  // issued before the one that it waits for.
+  void wait(double until) {
+    if (until <= compute_) return;
+    while (!issued_.empty() && issued_.front().end_ns <= compute_) issued_.pop_front();
+    for (const Issued& one : issued_)
+      line_.units[one.unit].exposed_ns +=
+          std::max(0.0, std::min(until, one.end_ns) - std::max(compute_, one.begin_ns));
+    line_.exposed_ns += until - compute_;
+    compute_ = until;
   }
   void compute(size_t unit, bool backward, double ns) {
     if (first_batch_ && ns > 0)
@@ -115,9 +122,13 @@ class Simulation {
   const std::vector<bool>& kept_;
   const bool overlaps_;
   std::vector<double> arrival_;
+  struct Issued {
+    size_t unit;
+    double begin_ns, end_ns;
+  };
+  std::deque<Issued> issued_;  // communication that may not have ended, in its order
   Timeline line_;
   double compute_ = 0, communication_ = 0;
-  size_t last_reduced_ = 0;
   bool first_batch_ = true;
 };
 

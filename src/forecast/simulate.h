@@ -26,7 +26,7 @@ struct Span {
 
 struct UnitReport {
   double compute_ns = 0, communication_ns = 0;
-  double exposed_ns = 0;  // part of its communication that the computation waited for
+  double exposed_ns = 0;  // time of its communication while the computation waited for any
 };
 
 struct Timeline {

@@ -126,6 +126,13 @@ text = run('llama-3.2-1b', '--machine', 'here', '--compute', 'fp32', '--ranks', 
 expect('products of matrices in fp32 on one core with' in text, text[:600])
 expect(float(text.split(' TFLOP/s')[0].split()[-1]) > 0.01, text[:600])
 
+# Units that alternate have a line each, and a network is of no use to ranks of one host.
+text = run('deepseek-v3', '--experts-per-token', '8', '--ranks', '256')
+expect('layers.3-60.attention ' in text and 'layers.3-60.experts ' in text, text)
+expect('layers.0-2 ' in text and 'layers.4' not in text, text)
+text = run('llama-3-8b', '--what-if')
+expect('network half as fast: all ranks are on one host' in text, text)
+
 # The assumed speeds are told, and in which case a name of a model is written does not matter.
 text = run('Llama-3-8B', '--ranks', '16', '--topology', samples / 'dgx_h100.json')
 for words in ('989 TFLOP/s', 'by nvlink within a host', 'GB/s one way of a host', 'dgx_h100.json'):

@@ -179,6 +179,27 @@ TEST(Step, ExposedAndHiddenAddUpByUnit) {
   EXPECT_GT(forecast.between_bytes, 0);
 }
 
+// A unit of little communication waits for that of a large one before it. The wait is the large
+// one's, and none exposes more than it communicates.
+TEST(Step, AWaitBelongsToWhatIsCommunicatedMeanwhile) {
+  const Model model = model_of(kSmall);
+  const std::vector<bool> kept(model.units.size(), false);
+  for (const int batches : {1, 3}) {
+    std::vector<UnitTimes> units = times(13, 10, 10, 100);
+    for (size_t u = 1; u < units.size(); u += 2)
+      units[u].price.gather.ns = units[u].price.reduce.ns = 900;
+    const Timeline line = simulate(step_events(model, 1, false), units, kept, batches, true, 7);
+    double exposed = 0, hidden = 0;
+    for (const UnitReport& unit : line.units) {
+      EXPECT_LE(unit.exposed_ns, unit.communication_ns + 1e-6);
+      exposed += unit.exposed_ns;
+      hidden += unit.communication_ns - unit.exposed_ns;
+    }
+    EXPECT_NEAR(exposed, line.exposed_ns, 1e-6);
+    EXPECT_NEAR(hidden, line.communication_ns - line.exposed_ns, 1e-6);
+  }
+}
+
 TEST(Step, CalibrationReproducesItsPoint) {
   Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
   StepConfig setup;
