@@ -190,17 +190,21 @@ void ForecastCommand::add_step_options() {
        "full: the backward pass computes the activations of layers again");
   word("--loss", loss_, {"fp32", "fused"},
        "fp32: torch's cross_entropy() in that type; fused: one that keeps the logits alone");
-  CLI::Option* const ratio =
+  CLI::Option* const codec =
       command_
-          ->add_option("--codec-ratio", codec_ratio_,
-                       "how many times fewer bytes a codec gathers between hosts (with GPUs also "
-                       "within a host), from 1 to 100")
-          ->check(from_to(1, 100));
+          ->add_option("--codec", codec_,
+                       "a codec of gathers, with the ratio in docs/codecs.md (delta: its least, 4)")
+          ->check(CLI::IsMember({"delta", "int8", "fp8", "mxfp8"}));
+  command_
+      ->add_option("--codec-ratio", codec_ratio_,
+                   "how many times fewer bytes a codec gathers between hosts (with GPUs also "
+                   "within a host), from 1 to 100")
+      ->check(from_to(1, 100))
+      ->excludes(codec);
   command_
       ->add_option("--codec-rate", codec_gb_per_s_,
                    "GB/s at which the codec encodes and decodes; 0: coding takes no time")
-      ->check(from_to(0, 1e6))
-      ->needs(ratio);
+      ->check(from_to(0, 1e6));
   command_
       ->add_option("--memory-limit", memory_limit_,
                    "what a rank may take; by default, the memory that the machine's file gives it")
@@ -323,7 +327,11 @@ Json ForecastCommand::configuration(Json model, Json machine) const {
   given.update(
       {{"prefetch", prefetch_}, {"checkpoint", checkpoint_}, {"by_parameter", by_parameter_}});
   given["loss"] = loss_;
-  given.update({{"codec_ratio", codec_ratio_}, {"codec_gb_per_s", codec_gb_per_s_}});
+  if (codec_.empty())
+    given["codec_ratio"] = codec_ratio_;
+  else
+    given["codec"] = codec_;
+  given["codec_gb_per_s"] = codec_gb_per_s_;
   given.update({{"experts_per_token", experts_}, {"search", search_}, {"what_if", what_if_}});
   given.update({{"scaling", scaling_ || !report_.empty()}, {"startup", startup_}});
   given["timeline"] = !report_.empty();

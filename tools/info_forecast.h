@@ -26,7 +26,7 @@ class ForecastCommand {
   CLI::App* command_;
   std::string model_, machine_ = "dgx-h100", topology_, sharding_ = "full", layout_ = "per_param";
   std::string wire_ = "bf16", reduce_ = "bf16", compute_ = "bf16", optimizer_ = "adam";
-  std::string keep_, memory_limit_, checkpoint_ = "none", loss_ = "fp32", carrier_, report_,
+  std::string keep_, memory_limit_, checkpoint_ = "none", loss_ = "fp32", codec_, carrier_, report_,
                                     config_;
   int ranks_ = 8, batch_ = 1, sequence_ = 4096, accumulate_ = 1, prefetch_ = 1, experts_ = 0;
   double codec_ratio_ = 1, codec_gb_per_s_ = 0, tflops_ = 0, measured_s_ = 0, communication_s_ = 0,

@@ -417,16 +417,16 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   part of it that passes reach), "carrier" (plans, nccl), "within" (one way of a rank) and
  *   "between" (one way of a host), each with "link", "gb_per_s" and "ns", "topology" (a file, or
  *   "here"), and "measured" (as fsccl_explain() has it, and as docs/api/insight.md adds to it).
- * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"
- *   (micro-batches), "shard_over" (ranks that share the shards; 0: all; "host": a host's), "layout"
- *   (per_param, flat, ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16),
- *   "compute" (a key of "tflops"), "optimizer" (adam, momentum, sgd, none), "optimizer_bytes" (of
- *   an element), "keep_bytes", "prefetch", "by_parameter", "checkpoint" (none, full), "loss"
- *   (fp32, fused), "codec_ratio", "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
+ * - The step: "ranks", "batch" (sequences of a rank), "sequence", "accumulate" (micro-batches),
+ *   "shard_over" (ranks that share shards; 0: all; "host": a host's), "layout" (per_param, flat,
+ *   ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16), "compute" (key of
+ *   "tflops"), "optimizer" (adam, momentum, sgd, none), "optimizer_bytes" (of an element),
+ *   "keep_bytes", "prefetch", "by_parameter", "checkpoint" (none, full), "loss" (fp32, fused),
+ *   "codec" (delta, int8, fp8, mxfp8) or "codec_ratio", "codec_gb_per_s", "memory_limit_bytes",
+ *   "experts_per_token".
  * - "calibration": a step that was measured on this machine with this model: "configuration" (what
  *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
- * - "measured_communication_s": seconds of the communication of a step of just this setup, without
- *   accumulation, as `fsccl-perf step` measures it.
+ * - "measured_communication_s": of a step without accumulation, as `fsccl-perf step` measures it.
  * - "search", "what_if", "scaling", "startup", "timeline": true for these parts; "system_call_us":
  *   processor time of a call of the system, for the start (3.2 on one host, 5.6 over TCP).
  *

@@ -44,6 +44,7 @@ class Document : JsonReader {
                  "by_parameter",
                  "checkpoint",
                  "loss",
+                 "codec",
                  "codec_ratio",
                  "codec_gb_per_s",
                  "memory_limit_bytes",

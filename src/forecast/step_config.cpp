@@ -25,6 +25,15 @@ struct Optimizer {
 constexpr std::array kOptimizers{Optimizer{"adam", 8}, Optimizer{"momentum", 4},
                                  Optimizer{"sgd", 0}, Optimizer{"none", 0}};
 
+// A codec of gathers (docs/codecs.md) sends `elements` in `coded` bytes. Block codecs send a byte
+// for each element and the scale of a block. Delta sends a quarter or less.
+struct Codec {
+  const char* name;
+  double elements, coded;
+};
+constexpr std::array kCodecs{Codec{"int8", 128, 128 + 4}, Codec{"fp8", 128, 128 + 4},
+                             Codec{"mxfp8", 32, 32 + 1}, Codec{"delta", 4, 2}};
+
 // Returns whether copies of `degree` shards each fill hosts, or fit into them side by side.
 bool fits_hosts(int degree, int ranks, int per_host) {
   if (ranks % degree != 0) return false;
@@ -40,11 +49,12 @@ class ConfigReader : JsonReader {
     return success();
   }
   Status read_only(const Json& json, const char* place, StepConfig* setup) {
-    if (!object(json, place, {"ranks",         "batch",      "sequence",    "accumulate",
-                              "shard_over",    "shard_type", "wire",        "reduce",
-                              "gradient_type", "compute",    "optimizer",   "optimizer_bytes",
-                              "layout",        "keep_bytes", "prefetch",    "by_parameter",
-                              "checkpoint",    "loss",       "codec_ratio", "codec_gb_per_s"}))
+    if (!object(json, place, {"ranks",         "batch",      "sequence",  "accumulate",
+                              "shard_over",    "shard_type", "wire",      "reduce",
+                              "gradient_type", "compute",    "optimizer", "optimizer_bytes",
+                              "layout",        "keep_bytes", "prefetch",  "by_parameter",
+                              "checkpoint",    "loss",       "codec",     "codec_ratio",
+                              "codec_gb_per_s"}))
       return problem();
     const std::string compute = setup->compute;
     FSCCL_TRY(read(json, setup));
@@ -124,7 +134,7 @@ class ConfigReader : JsonReader {
         !text(json, "checkpoint", kPlace, false, &checkpoint) ||
         !text(json, "loss", kPlace, false, &loss) || !degree(json, setup) ||
         !bytes(json, "keep_bytes", &setup->keep_bytes) ||
-        !flag(json, "by_parameter", &setup->by_parameter) ||
+        !flag(json, "by_parameter", &setup->by_parameter) || !codec(json, setup) ||
         !number(json, "codec_ratio", kPlace, 100, &setup->codec_ratio) ||
         !number(json, "codec_gb_per_s", kPlace, 1e6, &setup->codec_gb_per_s))
       return false;
@@ -153,6 +163,23 @@ class ConfigReader : JsonReader {
       return wrong(
           "by_parameter and keep_bytes together: units by parameter are not kept; leave one of the "
           "two out");
+    return true;
+  }
+  // Takes the ratio of a codec that is named.
+  bool codec(const Json& json, StepConfig* setup) {
+    std::string name;
+    if (!text(json, "codec", kPlace, false, &name)) return false;
+    if (name.empty()) return true;
+    if (json.contains("codec_ratio"))
+      return wrong("codec and codec_ratio together: leave one of the two out");
+    const auto* found = std::find_if(kCodecs.begin(), kCodecs.end(),
+                                     [&](const Codec& known) { return name == known.name; });
+    if (found == kCodecs.end())
+      return wrong("codec is \"{}\": give delta, int8, fp8 or mxfp8, or codec_ratio", name);
+    if (name == "delta" && setup->wire == FSCCL_FLOAT32)
+      return wrong("codec is delta, which takes 16 bits: give wire bf16 or fp16, or another codec");
+    setup->codec_ratio =
+        found->elements * static_cast<double>(dtype_size(setup->wire)) / found->coded;
     return true;
   }
   bool degree(const Json& json, StepConfig* setup) {

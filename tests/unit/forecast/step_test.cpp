@@ -239,6 +239,29 @@ TEST(Step, ACodecLowersBytesBetweenHosts) {
   EXPECT_GT(forecaster.run(setup).take().line.step_ns, plain.line.step_ns);
 }
 
+// The ratios are those of docs/codecs.md.
+TEST(Step, CodecsHaveTheSizesThatTheyDocument) {
+  const auto ratio_of = [](const char* codec, const char* wire) {
+    StepConfig setup;
+    const nlohmann::json given = {{"codec", codec}, {"wire", wire}};
+    const Status read = read_step_config(value_of(given.dump()), &setup);
+    EXPECT_TRUE(read.ok()) << read.text();
+    return setup.codec_ratio;
+  };
+  for (const char* codec : {"int8", "fp8", "mxfp8"}) {
+    EXPECT_NEAR(1 / ratio_of(codec, "bf16"), 0.52, 0.005) << codec;
+    EXPECT_NEAR(1 / ratio_of(codec, "fp32"), 0.26, 0.005) << codec;
+  }
+  EXPECT_EQ(ratio_of("delta", "fp16"), 4);
+  StepConfig setup;
+  const auto said = [&](const char* json) {
+    return read_step_config(value_of(json), &setup).text();
+  };
+  EXPECT_THAT(said(R"({"codec": "delta", "wire": "fp32"})"), HasSubstr("takes 16 bits"));
+  EXPECT_THAT(said(R"({"codec": "zip"})"), HasSubstr("give delta, int8, fp8 or mxfp8"));
+  EXPECT_THAT(said(R"({"codec": "int8", "codec_ratio": 2})"), HasSubstr("leave one of the two"));
+}
+
 TEST(Step, CopiesOfAHostExchangeShardsAlone) {
   Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
   StepConfig setup;
