@@ -123,7 +123,7 @@ def table(runs):
         f'{"its deviation, %":>17}  by seed, %'
     ]
     for way, by_seed in runs.items():
-        seeds = sorted(by_seed.keys() & runs['plain'].keys())
+        seeds = sorted(by_seed)
         ends = {seed: end_of(by_seed[seed]) for seed in seeds}
         shares = [100 * (end / end_of(runs['plain'][seed]) - 1) for seed, end in ends.items()]
         spread = statistics.stdev(shares) if len(shares) > 1 else math.nan
@@ -215,9 +215,13 @@ def main():
                 row = {'kind': 'codec losses', 'network': label, 'way': way, 'seed': seed}
                 with options.results.open('a', encoding='utf-8') as file:
                     file.write(json.dumps({**row, 'losses': losses}) + '\n')
-    runs = {way: known[way] for way in ways if way in known}
-    if 'plain' not in runs:
-        sys.exit(f'codec_curves: no runs of the network {label}')
+    if not known.get('plain'):
+        sys.exit(f'codec_curves: no runs of the network {label} without a codec')
+    runs = {  # a run counts if the same seed ran without a codec
+        way: {seed: known[way][seed] for seed in known[way] if seed in known['plain']}
+        for way in ways
+        if known.get(way, {}).keys() & known['plain'].keys()
+    }
     plain = runs['plain']
     if any(plain.get(seed, losses) != losses for seed, losses in runs.get('delta', {}).items()):
         sys.exit('codec_curves: the delta codec changed a loss')

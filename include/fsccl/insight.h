@@ -219,7 +219,7 @@ typedef struct fsccl_codec_report {
   uint64_t coded;   /* this rank's part was sent with the codec */
   /* this rank's part was sent without it: no copy, too large differences, or a wrong copy */
   uint64_t plain;
-  uint64_t declined; /* the codec was off, because it took longer than it saved */
+  uint64_t declined; /* the codec was off, because it costs more time than it saves */
   /* gathers counted in `plain` in which a receiver's copy, or what it received, was wrong, and this
    * rank's part was sent again */
   uint64_t mended;
@@ -231,7 +231,7 @@ typedef struct fsccl_codec_report {
   /* predicted microseconds of a gather without and with the codec, from measured times; 0: nothing
    * was measured yet */
   double plain_us, coded_us;
-  int declines; /* 1: the codec is off at present, because it took longer than it saved */
+  int declines; /* 1: the codec is off at present, because it costs more time than it saves */
   /* Block codecs: blocks that this rank encoded; those of them sent without the codec; those whose
    * error was measured; measured ones beyond the kind's bound (a defect) */
   uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;

@@ -117,7 +117,7 @@ def receive(options, folder, pipe):
                 {
                     **weights.report(),
                     'updates': len(arrived_s),
-                    'whole_copy_s': arrived_s[min(arrived_s)] - begin_s,
+                    'whole_copy_s': min(arrived_s.values(), default=begin_s) - begin_s,
                     'arrived_s': arrived_s,
                 }
             )

@@ -63,7 +63,7 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
   return seats;
 }
 
-// A host that has more ranks than the smallest one lets some of them code nothing.
+// If hosts have different numbers of ranks, each counts as one with the mean number.
 CodingRanks coding_ranks(const GroupShape& whole) {
   return {whole.select.host_shape.hosts, std::max(1, whole.ranks / whole.select.host_shape.hosts)};
 }

@@ -8,6 +8,7 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kTakeOverNapNs = 50'000;
+constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
 // After so many polls for a peer, the service thread looks at the other engines again.
 constexpr int kPollsOfAVisit = 16;
 
@@ -267,11 +268,12 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
   }
 }
 
-// Waits until no thread drives and no peer touches buffers, but no longer than kDriversMs for both.
-// A driver leaves after its present step, or at its next look after a sleep.
+// Waits until no thread drives, but no longer than kDriversMs. A driver leaves after its present
+// step, or at its next look after a sleep. Waiting for peers that touch buffers has a limit of its
+// own (look_at_head()), so that a slow driver takes no time from it.
 void Engine::await_drivers() noexcept {
-  const Deadline until = Deadline::in_ms(kDriversMs);
-  wait_until([&] { return look_back(until); }, until, kNothingBreaks, Naps(kTakeOverNapNs));
+  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks,
+             Naps(kTakeOverNapNs));
 }
 
 void Engine::give_up(const Error* why) noexcept {
@@ -296,17 +298,17 @@ void Engine::retire_failed() noexcept {
   retire();
 }
 
-bool Engine::look_back(const Deadline& until) noexcept {
+bool Engine::look_back() noexcept {
   if (failure_.being_driven()) return false;
-  bool all = look_at_head(until);
-  failure_.each_bound([&](Engine& other) { all &= other.look_at_head(until); });
+  bool all = look_at_head();
+  failure_.each_bound([&](Engine& other) { all &= other.look_at_head(); });
   return all;
 }
 
-bool Engine::look_at_head(const Deadline& until) noexcept {
+bool Engine::look_at_head() noexcept {
   if (looked_back_.load(std::memory_order_acquire)) return true;  // pairs with the stores to it
   if (!queue_.try_drive()) return false;
-  options_.channel->await_untouched(until);
+  options_.channel->await_untouched(Deadline::in_ms(kDriversMs));
   try {
     while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
            runner_.finish_from_signals(queue_.head()))

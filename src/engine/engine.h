@@ -213,16 +213,16 @@ class Engine {
   void stop_driving(Calls calls);
   void rest();
   void notify_due();
-  static constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
   // Returns true if no thread and no peer touches buffers any more after a failure, and nothing
   // completes any more. This holds for this engine and for those that are bound to it: a call by
   // hosts has its stages on them, and returns its buffers when the whole communicator has looked
-  // back. It waits for peers until the deadline.
-  bool look_back(const Deadline& until = Deadline::in_ms(kDriversMs)) noexcept;
-  // Does the same for this engine alone, when no thread drives it. The first thread that may drive
-  // completes the operations, from the head on, that only had to wait for signals that have
-  // arrived, because their peers may have completed them and returned success.
-  bool look_at_head(const Deadline& until) noexcept;
+  // back.
+  bool look_back() noexcept;
+  // Does the same for this engine alone, when no thread drives it. It waits at most kDriversMs for
+  // peers that touch buffers. The first thread that may drive completes the operations, from the
+  // head on, that only had to wait for signals that have arrived, because their peers may have
+  // completed them and returned success.
+  bool look_at_head() noexcept;
   void await_drivers() noexcept;
 
   // The following functions wait (wait.cpp). await() waits until the operation is complete, this

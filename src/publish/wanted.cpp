@@ -56,17 +56,19 @@ struct Source {
   Piece mine;
 };
 
-// Returns what an error adds for a name that is not published: a published name that differs by a
-// prefix, if there is one. Wrappers of models, such as PyTorch's DDP, add prefixes to all names.
+// Returns what an error adds for a name that is not published: the published name that differs by a
+// prefix, if there is just one. Wrappers of models, such as PyTorch's DDP, add prefixes.
 std::string like_it(const Catalog& catalog, const std::string& name) {
   const auto behind = [](const std::string& longer, const std::string& end) {
     return longer.size() > end.size() && longer.ends_with(end) &&
            longer[longer.size() - end.size() - 1] == '.';
   };
-  for (const Param& param : catalog.params)
-    if (behind(param.name, name) || behind(name, param.name))
-      return fmt::format("; it has '{}': names must be equal", param.name);
-  return {};
+  const auto like = [&](const Param& param) {
+    return behind(param.name, name) || behind(name, param.name);
+  };
+  const auto found = std::ranges::find_if(catalog.params, like);
+  if (std::ranges::count_if(catalog.params, like) != 1) return {};
+  return fmt::format("; it has '{}': names must be equal", found->name);
 }
 
 // Returns the sources of all parameters of which this process's piece has elements.

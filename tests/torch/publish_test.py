@@ -367,3 +367,9 @@ def test_the_example_writes_text_while_it_trains(tmp_path):
     steps = [int(step) for step in re.findall(r'--- step (\d+)\nThe ', text)]
     assert steps and steps == sorted(set(steps)) and steps[-1] == 60, text
     assert 'has ended it' in text, text
+
+
+def test_names_of_compiled_models():
+    plain = fsccl_torch.publishing.plain_name
+    assert plain('_orig_mod.block._orig_mod.weight') == 'block.weight'
+    assert plain('core_orig_mod.weight') == 'core_orig_mod.weight'

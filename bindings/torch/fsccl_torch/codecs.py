@@ -74,13 +74,16 @@ def gather_codec(name, dtype, on_gpu):
     codec = _codec(name, _GATHERS)
     takes = _WORDS if codec.kind == c.CODEC_DELTA else _FLOATS
     if dtype not in takes:
+        advice = ': give MixedPrecisionPolicy(param_dtype=torch.bfloat16)'
         announce(
-            f'gather_codec={name!r} is not used for parameters that are gathered as {dtype}, because '
-            f'it takes {_listed(takes)}: give MixedPrecisionPolicy(param_dtype=torch.bfloat16)'
+            f'the codec {name!r} is not used for parameters that are gathered as {dtype}, because it '
+            f'takes {_listed(takes)}{advice if dtype.is_floating_point else ""}'
         )
         return None
     if codec.kind == c.CODEC_DELTA and on_gpu:
-        announce(f"gather_codec={name!r} is not used on GPUs: give 'int8', 'fp8' or 'mxfp8'")
+        announce(
+            f"the codec {name!r} is not used for gathers on GPUs: give 'int8', 'fp8' or 'mxfp8'"
+        )
         return None
     return codec
 
@@ -92,7 +95,7 @@ def reduce_codec(name, dtype, sum_dtype):
         return None
     if dtype not in _FLOATS or sum_dtype not in _FLOATS:
         announce(
-            f'reduce_codec={name!r} is not used for gradients of {dtype} that are summed as '
+            f'the codec {name!r} is not used for gradients of {dtype} that are summed as '
             f'{sum_dtype}, because it takes {_listed(_FLOATS)}'
         )
         return None

@@ -120,7 +120,7 @@ def codec(model):
     result is a dict of gathers, coded, plain, declined, mended, plain_bytes and sent_bytes; for
     "delta" also plain_us and coded_us, the predicted times of one gather of all groups without and
     with the codec, and declines, the number of groups whose codec is off at present, because it
-    took longer than it saved; for block codecs also blocks, exact_blocks, audited_blocks,
+    costs more time than it saves; for block codecs also blocks, exact_blocks, audited_blocks,
     beyond_bound, max_error and bound; for codecs of reductions also reductions,
     reduce_plain_bytes and reduce_sent_bytes. Does not communicate."""
     groups = (

@@ -48,7 +48,7 @@ def tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def plain_name(name: str) -> str:
     """Returns a tensor's name without what torch.compile() adds to it."""
-    return name.replace('_orig_mod.', '')
+    return '.'.join(part for part in name.split('.') if part != '_orig_mod')
 
 
 def _published(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -57,7 +57,8 @@ def _published(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     state = tensors(model.state_dict(keep_vars=True))
     wrapped = isinstance(getattr(model, '_orig_mod', model), DistributedDataParallel)
     prefix = 'module.' if wrapped else ''
-    return {plain_name(name).removeprefix(prefix): value for name, value in state.items()}
+    plain = {plain_name(name).removeprefix(prefix): value for name, value in state.items()}
+    return plain if len(plain) == len(state) else state  # no name stands for two tensors
 
 
 def sharded_dim(name: str, tensor: DTensor) -> int | None:

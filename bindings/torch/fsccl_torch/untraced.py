@@ -12,9 +12,9 @@ _Class = TypeVar('_Class', bound=type)
 
 
 def untraced(cls: _Class) -> _Class:
-    """Marks the methods of a class and of its bases in this package: torch.compile() traces neither
-    them nor what they call. This is what torch.compiler.disable() does, without a wrapper that
-    takes time in each call, and without loading the compiler."""
+    """Marks the methods of a class and of its bases in this package: where one of them is called
+    outside of a graph, torch.compile() compiles neither it nor what it calls. Unlike
+    torch.compiler.disable() this takes no time in a call, and loads no compiler."""
     frames = torch._C._dynamo.eval_frame
     if not hasattr(frames, 'set_code_exec_strategy'):
         return cls

@@ -4,6 +4,7 @@ fewer bytes. "int8", and codecs of reductions, change numbers a little. The two 
 that seem to be on different hosts (FSCCL_HOST_ID)."""
 
 import os
+import sys
 import tempfile
 import traceback
 
@@ -177,6 +178,7 @@ def test_two_hosts_train_alike_with_fewer_bytes():
 def test_an_unknown_codec_is_named(monkeypatch, caplog):
     from fsccl_torch import codecs
 
+    monkeypatch.setattr(sys.modules['fsccl_torch.announce'], '_announced', set())
     with pytest.raises(
         ValueError,
         match="'zip' is not a codec: give 'delta', 'delta-always', 'delta-nibbles', "
@@ -214,5 +216,5 @@ def test_an_unknown_codec_is_named(monkeypatch, caplog):
     # Where a codec that was asked for is not used, the log says why and what to do.
     assert "'delta' is not used for parameters that are gathered as torch.float32" in caplog.text
     assert 'give MixedPrecisionPolicy(param_dtype=torch.bfloat16)' in caplog.text
-    assert "'delta' is not used on GPUs: give 'int8', 'fp8' or 'mxfp8'" in caplog.text
+    assert "'delta' is not used for gathers on GPUs: give 'int8', 'fp8' or 'mxfp8'" in caplog.text
     assert "'int8' is not used for gradients of torch.float64" in caplog.text

@@ -384,7 +384,7 @@ TEST(CustomCodec, AWriteBeforeItsOutputIsTold) {
 // A write that goes far from the output would change memory of others, so it ends the process.
 TEST(CustomCodecDeathTest, AWriteFarFromItsOutputEndsTheProcess) {
   const Floats words = normal_floats(128);
-  for (const ptrdiff_t place : {9'000, 60'000, -9'000, -60'000}) {
+  for (const ptrdiff_t place : {9'000, 60'000, -200'000}) {
     Liar liar;
     liar.beyond = place;
     const auto codec = codec_of(liar.table);

@@ -70,19 +70,28 @@ Use least_of(int times, Work work) {
   return use;
 }
 
+// The experts of a layer of DeepSeek-V3: 11.3 billion parameters in two matrices.
+constexpr const char* kExperts = R"({"name": "experts", "units": [
+  {"name": "root", "params": [["norm.weight", [7168]]]},
+  {"name": "layers.3.experts", "params": [["experts.gate_up", [256, 4096, 7168]],
+    ["experts.down", [256, 7168, 2048]]]}]})";
+
 TEST(Scale, PlansOfAUnitTakeAMebibyteAndFiveMilliseconds) {
-  const Model model = model_of(kSmall);
-  for (const char* text : {kHosts, kGpus}) {
-    const Machine machine = machine_of(text);
-    StepConfig setup;
-    setup.ranks = kMany;
-    const Use use = least_of(5, [&] {
-      const UnitLayout places =
-          UnitLayout::make(model.units[1], setup, shard_group(setup, machine), !machine.gpu).take();
-      EXPECT_GT(price_unit(places, setup, machine).gather.ns, 0);
-    });
-    EXPECT_LE(use.bytes, 1 << 20) << machine.name;
-    EXPECT_LE(use.ms, 5) << machine.name;
+  for (const char* units : {kSmall, kExperts}) {
+    const Model model = model_of(units);
+    for (const char* text : {kHosts, kGpus}) {
+      const Machine machine = machine_of(text);
+      StepConfig setup;
+      setup.ranks = kMany;
+      const Use use = least_of(5, [&] {
+        const Group group = shard_group(setup, machine);
+        const UnitLayout places =
+            UnitLayout::make(model.units[1], setup, group, !machine.gpu).take();
+        EXPECT_GT(price_unit(places, setup, machine).gather.ns, 0);
+      });
+      EXPECT_LE(use.bytes, 1 << 20) << model.name << " on " << machine.name;
+      EXPECT_LE(use.ms, 5) << model.name << " on " << machine.name;
+    }
   }
 }
 
