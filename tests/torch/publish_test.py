@@ -370,6 +370,7 @@ def test_the_example_writes_text_while_it_trains(tmp_path):
 
 
 def test_names_of_compiled_models():
-    plain = fsccl_torch.publishing.plain_name
+    from fsccl_torch.publishing import plain_name as plain
+
     assert plain('_orig_mod.block._orig_mod.weight') == 'block.weight'
     assert plain('core_orig_mod.weight') == 'core_orig_mod.weight'

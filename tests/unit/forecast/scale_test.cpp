@@ -74,7 +74,7 @@ Use least_of(int times, Work work) {
 constexpr const char* kExperts = R"({"name": "experts", "units": [
   {"name": "root", "params": [["norm.weight", [7168]]]},
   {"name": "layers.3.experts", "params": [["experts.gate_up", [256, 4096, 7168]],
-    ["experts.down", [256, 7168, 2048]]]}]})";
+    ["experts.down", [256, 7168, 2048]]], "forward_flops": 1e9, "activation_bytes": 1e6}]})";
 
 TEST(Scale, PlansOfAUnitTakeAMebibyteAndFiveMilliseconds) {
   for (const char* units : {kSmall, kExperts}) {
