@@ -546,7 +546,7 @@ TEST(Hierarchy, ACallByHostsAndOneThatIsNotEndAtTheDeadline) {
                 EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "barrier", "all_gather");
               }
             },
-            {.hosts = {0, 0, 1, 1}, .timeout_ms = 1000, .abort_at_end = true});
+            {.timeout_ms = 1000, .abort_at_end = true, .hosts = {0, 0, 1, 1}});
 }
 
 }  // namespace
