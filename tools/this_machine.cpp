@@ -17,7 +17,7 @@
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
-#include "matmul.h"
+#include "race/matmul.h"
 #include "this_network.h"
 
 namespace {

@@ -1,11 +1,12 @@
 // A block of C stays in registers while a panel of A and one of B pass by, which lie packed in the
 // order in which they are read. The panel of B stays in the first cache for all panels of A.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "matmul.cpp"
+#define HWY_TARGET_INCLUDE "race/matmul.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
 // clang-format off
 #include "hwy/highway.h"
-#include "matmul.h"
+#include "race/matmul.h"
+#include "kernels/targets.h"
 // clang-format on
 
 #include <algorithm>
@@ -83,36 +84,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-namespace {
-
-// Returns the product for the best of these instruction sets.
-auto multiply_for(int64_t targets) {
-  static constexpr decltype(&HWY_STATIC_DISPATCH(multiply)) kFunctions[] = {
-      nullptr, HWY_CHOOSE_TARGET_LIST(multiply), HWY_CHOOSE_FALLBACK(multiply)};
-  hwy::ChosenTarget chosen;
-  chosen.Update(targets);
-  return kFunctions[chosen.GetIndex()];
-}
-
-}  // namespace
+FSCCL_COMPILED_FOR_TARGETS(multiply)
 }  // namespace fsccl
 
 namespace {
-
-// Returns the instruction sets of Highway that this processor has. It asks for the newest
-// extensions of each; processors that have these have the older ones, too.
-int64_t processor_targets() {
-  int64_t found = HWY_STATIC_TARGET;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2"))
-    found |= HWY_AVX2;
-  if ((found & HWY_AVX2) && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    found |= HWY_AVX3;
-#endif
-  return found & HWY_TARGETS;
-}
 
 const char* name_of(int64_t targets) {
   switch (targets & -targets) {  // the best one
@@ -120,6 +95,8 @@ const char* name_of(int64_t targets) {
       return "AVX-512";
     case HWY_AVX2:
       return "AVX2";
+    case HWY_SSE4:
+      return "SSE4";
     case HWY_NEON:
       return "NEON";
     default:
@@ -132,7 +109,7 @@ const char* name_of(int64_t targets) {
 MatmulRate measured_matmul() {
   using Clock = std::chrono::steady_clock;
   constexpr size_t kTimes = 7;
-  const int64_t targets = processor_targets();
+  const int64_t targets = fsccl::supported_targets();
   Matrices of{std::vector<float>(kM * kK, 0.5F), std::vector<float>(kK * kN, 0.25F),
               std::vector<float>(kM * kN), std::vector<float>(kM * kDepth),
               std::vector<float>(kDepth * kN)};
