@@ -21,7 +21,7 @@ void LinkCosts::measured(double ns, uint64_t bytes) {
 
 bool CodecChoice::stays_out() {
   if (!out_) return false;
-  out_--;
+  if (--out_ == 0) recent_ = {};  // the next trial is judged by itself
   return true;
 }
 
@@ -34,8 +34,6 @@ void LinkCosts::overlapped(double ns, uint64_t bytes, bool busy) {
 // those of forward; both count. The loss of the codec, less what it has won since, is weighed
 // against a plain gather, so a codec that loses much stays out sooner than one that loses little.
 void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
-  if (tries_again_) recent_ = {};  // each trial is judged by itself
-  tries_again_ = false;
   follow(recent_.plain_ns, times.plain_ns);
   follow(recent_.coded_ns, times.coded_ns);
   lost_ns_ = std::max(0.0, lost_ns_ + times.coded_ns - times.plain_ns);
@@ -50,7 +48,6 @@ void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
   if (++losses_ < (again ? kLossesAgain : kLosses) && !much) return;
   losses_ = 0;
   lost_ns_ = 0;
-  tries_again_ = true;
   out_ = next_out_;
   next_out_ = std::min(2 * next_out_, kLongest);
 }

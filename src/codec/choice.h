@@ -69,7 +69,6 @@ class CodecChoice {
   uint64_t out_ = 0, next_out_ = kShortest;
   int losses_ = 0, wins_ = 0;
   double lost_ns_ = 0;
-  bool tries_again_ = false;  // the next judgement begins a trial
   GatherTimes recent_;
   std::array<Form, 2> forms_{};
   uint64_t gathers_ = 0;

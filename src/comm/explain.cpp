@@ -63,9 +63,8 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
   return seats;
 }
 
-// If hosts have different numbers of ranks, each counts as one with the mean number.
 CodingRanks coding_ranks(const GroupShape& whole) {
-  return {whole.select.host_shape.hosts, std::max(1, whole.ranks / whole.select.host_shape.hosts)};
+  return {whole.select.host_shape.hosts, whole.per_host()};
 }
 
 const char* reason(const CodecPrice& price) {

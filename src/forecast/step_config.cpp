@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/json_file.h"
+#include "codec/price.h"
 
 namespace fsccl::forecast {
 namespace {
@@ -25,14 +27,8 @@ struct Optimizer {
 constexpr std::array kOptimizers{Optimizer{"adam", 8}, Optimizer{"momentum", 4},
                                  Optimizer{"sgd", 0}, Optimizer{"none", 0}};
 
-// A codec of gathers (docs/codecs.md) sends `elements` in `coded` bytes. Block codecs send a byte
-// for each element and the scale of a block. Delta sends a quarter or less.
-struct Codec {
-  const char* name;
-  double elements, coded;
-};
-constexpr std::array kCodecs{Codec{"int8", 128, 128 + 4}, Codec{"fp8", 128, 128 + 4},
-                             Codec{"mxfp8", 32, 32 + 1}, Codec{"delta", 4, 2}};
+// The delta codec sends a quarter of 16-bit elements, or less (docs/codecs.md).
+constexpr double kDeltaBits = 4;
 
 // Returns whether copies of `degree` shards each fill hosts, or fit into them side by side.
 bool fits_hosts(int degree, int ranks, int per_host) {
@@ -172,14 +168,16 @@ class ConfigReader : JsonReader {
     if (name.empty()) return true;
     if (json.contains("codec_ratio"))
       return wrong("codec and codec_ratio together: leave one of the two out");
-    const auto* found = std::find_if(kCodecs.begin(), kCodecs.end(),
-                                     [&](const Codec& known) { return name == known.name; });
-    if (found == kCodecs.end())
+    const auto* const blocks =
+        std::find_if(std::begin(kBlockGathers), std::end(kBlockGathers),
+                     [&](const BlockPrice& known) { return name == known.kind; });
+    const bool delta = name == "delta";
+    if (!delta && blocks == std::end(kBlockGathers))
       return wrong("codec is \"{}\": give delta, int8, fp8 or mxfp8, or codec_ratio", name);
-    if (name == "delta" && setup->wire == FSCCL_FLOAT32)
+    if (delta && setup->wire == FSCCL_FLOAT32)
       return wrong("codec is delta, which takes 16 bits: give wire bf16 or fp16, or another codec");
     setup->codec_ratio =
-        found->elements * static_cast<double>(dtype_size(setup->wire)) / found->coded;
+        8 * static_cast<double>(dtype_size(setup->wire)) / (delta ? kDeltaBits : blocks->bits);
     return true;
   }
   bool degree(const Json& json, StepConfig* setup) {
