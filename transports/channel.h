@@ -21,6 +21,7 @@ struct ChannelTraits {
   bool signals_one = false;    // signal_to() signals one peer only
   bool places = false;         // expect() and placed() exist; otherwise they are not called
   bool prepares = false;       // prepare() exists; otherwise it is not called
+  bool shares_rings = false;   // each rank can write to the slots of all ranks
 };
 
 struct OpenedChannel;

@@ -34,12 +34,13 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       remote_(2 * static_cast<size_t>(options.ranks)),
       sources_(static_cast<size_t>(options.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
-    slots_.push_back(channel_.slots(rank, &ring_bytes_, &slot_bytes_));
+    rings_.push_back(channel_.slots(rank, &ring_bytes_, &slot_bytes_));
     const bool same = can_read_ && options_.same_process[static_cast<size_t>(rank)];
     one_process_ &= same;
     shares_process_ |= same && rank != rank_;
   }
-  ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
+  ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()),
+                  traits_.shares_rings && ranks_ == 2);
   if (checksums_) slot_bytes_ = slot_bytes_beside_checksums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
                             options_.side_by_side);
@@ -407,7 +408,7 @@ bool Runner::put(C& cursor, const Step& step) {
   fence_slots();
   const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from);
   const size_t at =
-      ticks_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
+      ticks_.slot(cursor.plan->buffers[step.dst.buffer].slot_tick).at + step.dst.offset;
   channel_.put(step.peer, at, src.mapped, part.count * dtype_size(step.from));
   return true;
 }

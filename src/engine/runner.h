@@ -197,7 +197,10 @@ class Runner {
 
   // These compute addresses.
   std::byte* slot_of(const Buffer& buffer, int rank) const {
-    return slots_[static_cast<size_t>(rank)] + ticks_.slot_at(buffer.slot_tick);
+    return at(ticks_.slot(buffer.slot_tick), rank);
+  }
+  std::byte* at(const SlotPlace& place, int rank) const {
+    return rings_[static_cast<size_t>(place.exchanged ? 1 - rank : rank)] + place.at;
   }
   template <class C>
   static std::byte* local(const C& cursor, const Operand& operand) {
@@ -280,8 +283,7 @@ class Runner {
   // Tells the transport where this rank wants the bytes that it will copy out of mirrors in this
   // round, and in the rounds that peers may begin meanwhile. They can then go straight there.
   void expect_ahead(Operation& op);
-  void expect(const Operation& op, uint32_t round, uint32_t tick,
-              const std::array<size_t, kMaxTicks>& slot_at);
+  void expect(const Operation& op, uint32_t round, uint32_t tick, const SlotPlaces& slots);
   bool was_placed(const Operation& op, const Step& step, uint64_t bytes) const;
 
   // These reduce (runner_reduce.cpp).
@@ -321,7 +323,7 @@ class Runner {
   bool one_process_ = true;
   int looks_ = 0;  // polls of a small call, before it goes on in the ring
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
-  std::vector<std::byte*> slots_;  // the ring of each rank
+  std::vector<std::byte*> rings_;  // the ring of each rank
   std::atomic<bool> slots_reserved_{false};
 
   TickWindow ticks_;

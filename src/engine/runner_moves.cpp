@@ -98,24 +98,23 @@ void Runner::expect_ahead(Operation& op) {
   }
   const auto ticks = static_cast<uint32_t>(op.plan->ticks),
              end = std::min(op.plan->rounds, op.round + kTickWindow / ticks);
-  std::array<size_t, kMaxTicks> slot_at{};
+  SlotPlaces slots{};
   for (uint32_t& round = expected_rounds_; round < end; round++) {
-    ticks_.next_slots(*op.plan, &expected_ring_, &slot_at);
-    expect(op, round, op.tick + (round - op.round) * ticks, slot_at);
+    ticks_.next_slots(*op.plan, &expected_ring_, &slots);
+    expect(op, round, op.tick + (round - op.round) * ticks, slots);
   }
 }
 
 // Tells the channel where the parts of a round are to be received. A part of less than
 // SmallCall::kBytes is not announced, because a copy out of a mirror takes less time.
-void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
-                    const std::array<size_t, kMaxTicks>& slot_at) {
+void Runner::expect(const Operation& op, uint32_t round, uint32_t tick, const SlotPlaces& slots) {
   for (const Step& step : op.plan->steps) {
     if (step.kind != StepKind::copy || step.src.rank == rank_) continue;
     const Buffer& src = op.plan->buffers[step.src.buffer];
     const Slice part = slice(*op.plan, step, round);
     const uint64_t bytes = part.count * dtype_size(step.from);
     if (!src.slot || op.plan->buffers[step.dst.buffer].slot || bytes <= SmallCall::kBytes) continue;
-    channel_.expect(step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
+    channel_.expect(step.src.rank, tick + src.slot_tick, slots[src.slot_tick].at + step.src.offset,
                     remote_of(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
   }
 }
@@ -124,7 +123,7 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
   const Buffer& src = op.plan->buffers[step.src.buffer];
   return traits_.places && src.slot && step.src.rank != rank_ &&
          channel_.placed(step.src.rank, op.tick + src.slot_tick,
-                         ticks_.slot_at(src.slot_tick) + step.src.offset, bytes);
+                         ticks_.slot(src.slot_tick).at + step.src.offset, bytes);
 }
 
 // Adds a checksum of the bytes that a step copies from and to, instead of the bytes in the slot. It

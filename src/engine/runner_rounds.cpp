@@ -78,7 +78,7 @@ void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
   if (!traits_.prepares) return;
   if (const uint64_t bytes = plan.slots[0]) {
     if (bytes > kFetchedSlotBytes || slot_stores_.past_caches(bytes)) return;
-    fetch_to_write(slots_[static_cast<size_t>(rank_)] + ticks_.next_slot(bytes), bytes);
+    fetch_to_write(at(ticks_.next_slot(plan), rank_), bytes);
   }
   channel_.prepare(tick);
 }

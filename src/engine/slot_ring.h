@@ -6,6 +6,13 @@
 // If rings are mirrors, small slots go round in a short ring of their own at the beginning. So
 // bytes from a network arrive in caches and on pages that exist. In the large ring small slots
 // would go, one after another, over all the memory for the largest ones.
+//
+// Two ranks that share memory and send to each other exchange their rings each time they have gone
+// round. A rank then writes a slot to the lines that it read last, which are in its own caches.
+// Without the exchange it writes to lines that the peer has read, and each of them must first be
+// taken from the peer's caches: an all-gather of 1 MiB takes 1.3 times as long if the two cores
+// share no cache (measured on Zen 5). The window of ticks covers both rings, so an exchange needs
+// no signals.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -13,6 +20,12 @@
 #include "fsccl/transport.h"
 
 namespace fsccl {
+
+// A SlotPlace says where the slot of a tick lies in each rank's ring.
+struct SlotPlace {
+  size_t at = 0;
+  bool exchanged = false;  // each of the two ranks writes to the ring of the other
+};
 
 class SlotRing {
  public:
@@ -25,17 +38,19 @@ class SlotRing {
         end_{ring_bytes, FSCCL_TRANSPORT_SLOTS * most_small_},
         at_{end_[1], 0} {}
 
-  // Returns the place of the next slot, if it has so many bytes.
-  size_t place_of_next(size_t bytes) const {
+  // Returns the place of the next slot, if it has so many bytes. `exchange`: the ranks exchange
+  // their rings if this slot is the first of another round.
+  SlotPlace place_of_next(size_t bytes, bool exchange) const {
     const bool small = bytes <= most_small_;
     const size_t at = at_[small];
-    if (at + bytes <= end_[small]) return at;
-    return small ? 0 : end_[1];
+    if (at + bytes <= end_[small]) return {at, exchanged_};
+    return {small ? 0 : end_[1], exchanged_ != exchange};
   }
   // Places the next slot.
-  size_t next(size_t bytes) {
-    const size_t place = place_of_next(bytes);
-    at_[bytes <= most_small_] = place + bytes;
+  SlotPlace next(size_t bytes, bool exchange) {
+    const SlotPlace place = place_of_next(bytes, exchange);
+    at_[bytes <= most_small_] = place.at + bytes;
+    exchanged_ = place.exchanged;
     return place;
   }
 
@@ -44,6 +59,7 @@ class SlotRing {
   size_t most_small_ = 0;
   // [0] is for all other slots, [1] for the small ones, which come first in the ring.
   std::array<size_t, 2> end_{}, at_{};
+  bool exchanged_ = false;
 };
 
 }  // namespace fsccl

@@ -32,12 +32,11 @@ void TickWindow::unheard(const Fingerprint& what) {
   unheard_ = mix_in_order(unheard_, gist_of(what));
 }
 
-bool TickWindow::next_slots(const Plan& plan, SlotRing* ring,
-                            std::array<size_t, kMaxTicks>* slot_at) const {
+bool TickWindow::next_slots(const Plan& plan, SlotRing* ring, SlotPlaces* slots) const {
   uint64_t all = 0;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     const uint64_t bytes = plan.slots[t] + (checksums_ ? table_bytes(plan.slots[t]) : 0);
-    (*slot_at)[t] = ring->next(bytes);
+    (*slots)[t] = ring->next(bytes, exchanges_ && plan.two_way);
     all += bytes;
   }
   return all > 0;

@@ -27,6 +27,9 @@
 
 namespace fsccl {
 
+// SlotPlaces are the places of the slots of a round.
+using SlotPlaces = std::array<SlotPlace, kMaxTicks>;
+
 class TickWindow {
  public:
   // A round of a plan that completed before this rank has seen all peers enter.
@@ -109,25 +112,31 @@ class TickWindow {
     return true;
   }
 
-  // Slots. The ring's sizes come from the transport once the channel is open.
-  void set_ring(const SlotRing& ring) { ring_ = ring; }
+  // Slots. The ring's sizes come from the transport once the channel is open. `exchanges`: there
+  // are two ranks, and each can write to both rings.
+  void set_ring(const SlotRing& ring, bool exchanges) {
+    ring_ = ring;
+    exchanges_ = exchanges;
+  }
   // Places the slots of the round that begins at `tick`. Returns true if it has any.
   bool place(const Plan& plan, uint32_t tick) {
     placed_ = tick;
-    return next_slots(plan, &ring_, &slot_at_);
+    return next_slots(plan, &ring_, &slots_);
   }
   // Notes that the round of this tick has no slots.
   void place_none(uint32_t tick) { placed_ = tick; }
   bool placed(uint32_t tick) const { return placed_ == tick; }
   // Returns where the slot of a tick of the present round lies in a rank's ring.
-  size_t slot_at(uint16_t tick) const { return slot_at_[tick]; }
-  const std::array<size_t, kMaxTicks>& slots() const { return slot_at_; }
-  // Returns where the next slot will lie if it has `bytes` bytes.
-  size_t next_slot(uint64_t bytes) const { return ring_.place_of_next(bytes); }
+  const SlotPlace& slot(uint16_t tick) const { return slots_[tick]; }
+  const SlotPlaces& slots() const { return slots_; }
+  // Returns where the first slot of the next round will lie if that is a round of `plan`.
+  SlotPlace next_slot(const Plan& plan) const {
+    return ring_.place_of_next(plan.slots[0], exchanges_ && plan.two_way);
+  }
   const SlotRing& ring() const { return ring_; }
   // Finds where the slots of a round lie, if the ring is used as far as `ring` says. Returns true
   // if the round has slots.
-  bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;
+  bool next_slots(const Plan& plan, SlotRing* ring, SlotPlaces* slots) const;
 
  private:
   InvariantGuard& guard_;
@@ -141,8 +150,9 @@ class TickWindow {
   uint64_t unheard_first_ = 0, unheard_last_ = 0;
   uint32_t told_;
   SlotRing ring_;
+  bool exchanges_ = false;
   uint32_t placed_;
-  std::array<size_t, kMaxTicks> slot_at_{};
+  SlotPlaces slots_{};
   std::array<Round, kTickWindow> rounds_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;
   uint32_t to_confirm_ = 0;  // the round that next_to_confirm() returned, from pending_begin_ on

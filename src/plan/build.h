@@ -74,6 +74,7 @@ class Builder {
   }
   void completes_early() { plan_.completes_early = true; }
   void quiet() { plan_.quiet = plan_.ranks > 1; }
+  void two_way() { plan_.two_way = plan_.ranks > 1; }
   void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
   void relayed() { plan_.mirrored = plan_.relayed = true; }
 

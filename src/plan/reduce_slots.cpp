@@ -20,10 +20,8 @@ struct Cut {
     const uint64_t size = dtype_size(f.dtype);
     uint64_t longest = 0;
     for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
-    // A slot is one piece if all ranks read all of it, or if it is mirrored and has one reader.
-    pieces = f.every_rank_reduces_all || (f.mirrored && f.ranks == 2)
-                 ? 1
-                 : static_cast<uint64_t>(f.ranks);
+    // A slot is one piece if all ranks read all of it, or if it has one reader.
+    pieces = f.every_rank_reduces_all || f.ranks <= 2 ? 1 : static_cast<uint64_t>(f.ranks);
     const uint64_t room = slot_bytes / pieces, needed = (longest * size + room - 1) / room;
     const int most_ticks = !f.mirrored ? 1 : f.deliver == Deliver::self ? kMaxTicks : kMaxTicks / 2;
     ticks = static_cast<int>(std::clamp<uint64_t>(needed, 1, static_cast<uint64_t>(most_ticks)));
@@ -87,6 +85,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
   // from a copy.
   const auto reducers = std::count_if(f.parts.begin(), f.parts.end(),
                                       [](const Shape::Part& any) { return any.count > 0; });
+  if (reducers == f.ranks) build.two_way();
   const bool staged = f.mirrored && f.every_rank_reduces_all && reduces && reducers > 1;
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f, cut, f.rank, t);

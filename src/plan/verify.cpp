@@ -29,10 +29,10 @@ Status check_shape(const std::vector<Plan>& plans) {
       return wrong("its number of ranks is not the number of plans");
     if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds ||
         plan.chunk != first.chunk || plan.mirrored != first.mirrored ||
-        plan.relayed != first.relayed || plan.quiet != first.quiet)
+        plan.relayed != first.relayed || plan.quiet != first.quiet || plan.two_way != first.two_way)
       return wrong(
-          "its algorithm, its ticks, its rounds, its kind of slots or whether it is quiet differ "
-          "from rank 0's");
+          "its algorithm, its ticks, its rounds, its kind of slots, whether it is quiet or whether "
+          "it is two-way differ from rank 0's");
     if (plan.quiet && (plan.ticks > 1 || plan.relayed))
       return wrong("a quiet plan has one tick a round, and is not relayed");
     for (const Step& step : plan.steps)

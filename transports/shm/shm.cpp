@@ -34,7 +34,7 @@ namespace {
 
 // open_channel() opens a channel. Once it is open, only the engine calls it.
 struct Channel final : fsccl::Channel {
-  Channel() : fsccl::Channel({.transport = "shm", .prepares = true}) {}
+  Channel() : fsccl::Channel({.transport = "shm", .prepares = true, .shares_rings = true}) {}
   ~Channel() override;
 
   void signal(const fsccl_transport_line_t& line) override;

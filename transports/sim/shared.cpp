@@ -44,7 +44,9 @@ namespace {
 class Channel final : public fsccl::Channel {
  public:
   Channel(SegmentPtr segment, int rank)
-      : fsccl::Channel({.transport = "sim"}), segment_(std::move(segment)), rank_(rank) {}
+      : fsccl::Channel({.transport = "sim", .shares_rings = true}),
+        segment_(std::move(segment)),
+        rank_(rank) {}
   ~Channel() override;
 
   void signal(const fsccl_transport_line_t& line) override;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <random>
 
 #include "plan/plan.h"
@@ -25,7 +26,7 @@ void check(SlotRing ring, size_t ring_bytes, Size size) {
   std::deque<Placed> used;
   for (int tick = 0; tick < 20'000; tick++) {
     const size_t bytes = size(tick);
-    const Placed now{ring.next(bytes), bytes};
+    const Placed now{ring.next(bytes, false).at, bytes};
     ASSERT_LE(now.begin + now.bytes, ring_bytes);
     for (const Placed& one : used)
       ASSERT_TRUE(now.begin + now.bytes <= one.begin || one.begin + one.bytes <= now.begin)
@@ -55,12 +56,39 @@ TEST(SlotRing, NothingInUseIsGivenAgain) {
 TEST(SlotRing, SmallOnesStayAtTheBeginning) {
   SlotRing ring(kRing, kSlot, true);
   size_t reached = 0;
-  for (int tick = 0; tick < 1000; tick++) reached = std::max(reached, ring.next(kSmall) + kSmall);
+  for (int tick = 0; tick < 1000; tick++)
+    reached = std::max(reached, ring.next(kSmall, false).at + kSmall);
   EXPECT_EQ(reached, FSCCL_TRANSPORT_SLOTS * kSmall);
-  EXPECT_GE(ring.next(kSmall + 64), reached);
+  EXPECT_GE(ring.next(kSmall + 64, false).at, reached);
   SlotRing whole(kRing, kSlot, false);
-  for (int tick = 0; tick < 1000; tick++) reached = std::max(reached, whole.next(kSmall) + kSmall);
+  for (int tick = 0; tick < 1000; tick++)
+    reached = std::max(reached, whole.next(kSmall, false).at + kSmall);
   EXPECT_GT(reached, kRing - kSmall);
+}
+
+// Two ranks exchange their rings once in each round of the ring, so that a rank's next slot at a
+// place lies where the peer's last slot at this place was.
+TEST(SlotRing, ASlotLiesWhereThePeersLastSlotLay) {
+  SlotRing ring(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false);
+  std::map<size_t, bool> last;
+  int again = 0;
+  for (int tick = 0; tick < 1000; tick++) {
+    const SlotPlace expected = ring.place_of_next(kSlot, true), place = ring.next(kSlot, true);
+    EXPECT_EQ(place.at, expected.at);
+    EXPECT_EQ(place.exchanged, expected.exchanged);
+    if (const auto found = last.find(place.at); found != last.end()) {
+      EXPECT_NE(place.exchanged, found->second) << "tick " << tick;
+      again++;
+    }
+    last[place.at] = place.exchanged;
+  }
+  EXPECT_EQ(again, 1000 - int{FSCCL_TRANSPORT_SLOTS});
+}
+
+// Slots in which only one rank sends are written again by that rank, in the same ring.
+TEST(SlotRing, RingsAreKeptIfOneRankSends) {
+  SlotRing ring(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false);
+  for (int tick = 0; tick < 100; tick++) EXPECT_FALSE(ring.next(kSlot, false).exchanged);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ Fingerprint call(uint64_t sequence) { return {.op = OpCode::broadcast, .sequence
 class TickWindows : public ::testing::Test {
  protected:
   TickWindows() {
-    window_.set_ring(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlotBytes, kSlotBytes, false));
+    window_.set_ring(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlotBytes, kSlotBytes, false), false);
   }
   void TearDown() override { EXPECT_EQ(broken_.rules, expected_); }
   void expect_broken(const std::string& rule) { expected_.push_back(rule); }
@@ -82,7 +82,7 @@ TEST_F(TickWindows, SlotsOfAWindowDoNotOverlap) {
   for (uint32_t round = 0; round < 100; round++) {
     ASSERT_TRUE(window_.place(plan, kFirst + 2 * round));
     for (uint16_t tick = 0; tick < 2; tick++) {
-      const size_t begin = window_.slot_at(tick), end = begin + plan.slots[tick];
+      const size_t begin = window_.slot(tick).at, end = begin + plan.slots[tick];
       EXPECT_LE(end, FSCCL_TRANSPORT_SLOTS * kSlotBytes);
       for (const auto& [other_begin, other_end] : used)
         EXPECT_TRUE(end <= other_begin || other_end <= begin) << round;

@@ -145,6 +145,7 @@ TEST(Verify, WhatIsOptionalIsNotCountedOn) {
   refused("is optional", [](Plan& plan) { plan.steps[0].count = 4; });
   refused("is optional", [](Plan& plan) { std::swap(plan.steps[0], plan.steps[1]); });
   refused("whether it is quiet", [](Plan& plan) { plan.quiet = false; });
+  refused("whether it is two-way", [](Plan& plan) { plan.two_way = true; });
   refused("wait", [](Plan& plan) {  // waits for the other receiver, which may not signal
     Step wait = plan.steps[1];
     wait.peer = 2;
