@@ -17,7 +17,6 @@ import ranks
 PER_HOST = 2
 SUSPECT_S = 0.4
 NETWORK = os.environ.get('FSCCL_NETWORK', 'tcp')
-WAY = os.environ.get('FSCCL_UCX_PATH', 'auto')
 FOREVER = [
     'collectives',
     '--coll',
@@ -271,7 +270,7 @@ def main():
     )
     expect(
         'a way over UCX that only one rank wants',
-        once(of_last={'FSCCL_UCX_PATH': 'get' if WAY != 'get' else 'put'}),
+        once(of_last={'FSCCL_UCX_PATH': 'get'}),
         ['FSCCL_ERR_MISMATCH', 'FSCCL_UCX_PATH'],
     )
     expect(

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/write_file.h"
 #include "transports/mirror/channel.h"
+#include "transports/transports.h"
 #include "transports/ucx/context.h"
 #include "transports/ucx/registration.h"
 
@@ -21,6 +22,7 @@ struct EndpointHead {
   uint32_t address_bytes = 0;
   uint16_t major = 0, minor = 0;
   uint64_t segments = 0;  // a hash of segments_set()
+  uint64_t rdma = 0;      // 1: this rank has a device for RDMA
   Nonce nonce{};
 };
 
@@ -83,6 +85,7 @@ Status Node::start() {
   head.major = static_cast<uint16_t>(major);
   head.minor = static_cast<uint16_t>(minor);
   head.segments = hash_of(segments_set());
+  head.rdma = has_rdma() ? 1 : 0;
   random_bytes(head.nonce.data(), head.nonce.size());
   endpoint_.resize(sizeof head + bytes);
   std::memcpy(endpoint_.data(), &head, sizeof head);
@@ -95,6 +98,7 @@ Status Node::connect(const uint8_t* endpoints, size_t bytes) {
   std::vector<Nonce> nonces(peers_.size());
   EndpointHead mine;
   std::memcpy(&mine, endpoint_.data(), sizeof mine);
+  rdma_everywhere_ = true;
   for (size_t rank = 0; rank < peers_.size(); rank++) {
     const uint8_t* endpoint = endpoints + rank * bytes;
     EndpointHead head;
@@ -116,10 +120,16 @@ Status Node::connect(const uint8_t* endpoints, size_t bytes) {
                   "nowhere",
                   rank_, rank);
     peers_[rank].alike = head.minor == mine.minor;
+    rdma_everywhere_ &= head.rdma == 1;
     peers_[rank].address.assign(endpoint + sizeof head,
                                 endpoint + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
   }
+  if (!rdma_everywhere_ && (asked_ == UcxPath::kPut || asked_ == UcxPath::kGet))
+    FSCCL_LOG_ONCE(kWarn,
+                   "FSCCL_UCX_PATH={} without RDMA on all ranks: if a peer dies while it moves "
+                   "bytes, UCX may end this process (transports/ucx/README.md)",
+                   path(0));
   {
     const std::lock_guard lock(mutex_);
     nonces_ = std::move(nonces);

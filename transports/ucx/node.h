@@ -142,7 +142,8 @@ class Node : public mirror::Node {
   std::vector<Sending*> idle_sendings_;
   std::unordered_map<uint64_t, std::shared_ptr<Registration>> registrations_;  // by channel
   const UcxPath asked_;
-  size_t least_bytes_;  // bytes of a message that takes another path than active messages
+  bool rdma_everywhere_ = false;  // every rank has a device for RDMA
+  size_t least_bytes_;            // bytes of a message that takes another path than active messages
   bool told_lanes_ = false;
   void* flush_ = nullptr;    // the request of a flush
   bool closing_ = false;     // the endpoints are being closed, and nothing is sent any more

@@ -34,8 +34,13 @@ ucp_request_param_t to_call(void (*done)(void*, ucs_status_t, void*), void* user
 
 // ---- which way
 
+// Over sockets UCX carries puts and gets in messages of its own, which it answers. If the peer has
+// been killed, UCX cannot send the answer, and ends this process (ucp_put_handler of UCX 1.13 to
+// 1.22: "Fatal: unexpected error: Endpoint timeout"). So messages are the only path unless every
+// rank has RDMA, or the user asks for another.
 const char* Node::path(int number) const {
-  const int known = asked_ == UcxPath::kAuto ? static_cast<int>(kPaths.size()) : 1;
+  const bool any = asked_ == UcxPath::kAuto && rdma_everywhere_;
+  const int known = any ? static_cast<int>(kPaths.size()) : 1;
   if (number < 0 || number >= known) return nullptr;
   return asked_ == UcxPath::kAuto ? kPaths[static_cast<size_t>(number)]
                                   : kPaths[static_cast<size_t>(asked_) - 1];

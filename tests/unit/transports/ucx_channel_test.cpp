@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "transports/transports.h"
 #include "ucx_ranks.h"
 
 namespace fsccl::ucx {
@@ -75,6 +76,12 @@ TEST_F(UcxChecksumTest, LikewiseALine) {
 }
 
 // Without checksums no rank notices the change. This shows that the tests do change messages.
+// Over sockets UCX ends a process that answers a put or a get of a peer that has been killed.
+TEST_F(UcxChannelTest, PutsAndGetsNeedRdma) {
+  EXPECT_STREQ(channels_[0]->path(0), "am");
+  EXPECT_EQ(channels_[0]->path(1) != nullptr, has_rdma());
+}
+
 TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   spoils = Spoils::bytes;
   send(1, 0);
