@@ -15,6 +15,9 @@ constexpr int64_t kLongestLookNs = 20'000'000;  // the most time that counts bet
 // In a plan in which ranks pass on what they received, a rank may wait for a peer that itself waits
 // for a third rank. It gives the peer so much longer, so that the peer reports the late rank first.
 constexpr int64_t kHearsayNs = 100'000'000;
+// A rank that learns of a death ends its communicators, so the news that it has left may come
+// before the news of the death. For so long a rank that has left is not reported.
+constexpr int64_t kNewsOfDeathNs = 100'000'000;
 
 }  // namespace
 
@@ -92,6 +95,15 @@ bool Engine::still_under_way(uint64_t sequence) {
   return looked_ns_ < kUnderWayNs;
 }
 
+// Returns true if it is not long ago that this rank first found that the peer has left for which
+// the operation waits.
+bool Engine::left_lately(uint64_t sequence) {
+  const uint64_t what = sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
+  const int64_t now = now_ns();
+  if (left_for_ != what) left_for_ = what, left_ns_ = now;
+  return now - left_ns_ < kNewsOfDeathNs;
+}
+
 // Returns true if the peer's process has left, or if the peer has closed the channel around this
 // pair. It may never have opened the pair, so the pair's channel does not tell.
 bool Engine::around_left(int peer) const {
@@ -142,7 +154,7 @@ void Engine::look_at_blocked(Operation& op) {
   if (!left) left = options_.channel->left(blocked.peer);
   if (left && !runner_.met(blocked)) {
     look_for_failure();  // perhaps it left because of a failure, which was reported first
-    if (failed()) return;
+    if (failed() || left_lately(op.fingerprint.sequence)) return;
     return end(FSCCL_ERR_PEER_DEAD, fmt::format("rank {} has left (destroyed its communicator, or "
                                                 "its process ended) while {} waited for it",
                                                 peer, describe_for(rank(), op.fingerprint)));

@@ -249,6 +249,7 @@ class Engine {
   std::string silence_of(int rank) const;  // text for an error: empty, or " (suspect: ...)"
   // Returns true if a signal that this rank waits for may still come from a rank that has left.
   bool still_under_way(uint64_t sequence);
+  bool left_lately(uint64_t sequence);
   void record(recording::Event event, const Fingerprint& what, int peer) {
     if (options_.recorder) options_.recorder->record(event, options_.recorded_as, what, peer);
   }
@@ -275,6 +276,9 @@ class Engine {
   // has been looking.
   uint64_t looked_for_ = 0;
   int64_t looked_at_ns_ = 0, looked_ns_ = 0;
+  // The state of left_lately(): operation and peer, and when the peer was first found to have left.
+  uint64_t left_for_ = 0;
+  int64_t left_ns_ = 0;
   int64_t gone_ns_ = 0;  // is_gone() first heard then that a peer has left; 0: it did not
 };
 

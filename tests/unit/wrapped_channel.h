@@ -60,7 +60,8 @@ class Wrapped : public ForwardingChannel {
     return inner->failure();
   }
   void hear_out() override { on_hear_out(); }
-  bool left(int) const override { return false; }
+  std::atomic<bool> peers_left{false};
+  bool left(int) const override { return peers_left; }
 };
 
 // Returns the options of an engine for this rank of `ranks`, which are all in this process, in a

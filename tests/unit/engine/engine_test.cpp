@@ -265,6 +265,35 @@ TEST(Engine, HearsOutWhoHasEnded) {
   });
 }
 
+// Rank 1 has learned of the death of another rank, and has left because of it. Rank 0 hears of the
+// death 20 ms after it sees that rank 1 has left, and returns the death.
+TEST(Engine, ARankThatLeftBecauseOfADeathIsNotItsCause) {
+  in_barrier([](Engine& engine, Wrapped& channel) {
+    channel.peers_left = true;
+    std::thread teller([&] {
+      usleep(20'000);
+      fsccl_transport_failure_t failure{};
+      failure.code = FSCCL_ERR_PEER_DEAD;
+      failure.rank = failure.peer = 1;
+      std::strcpy(failure.text, "rank 2 died");
+      channel.fail(failure);
+    });
+    fsccl_status_t state;
+    EXPECT_EQ(engine.wait(1, -1, &state).text(), "rank 2 died");
+    teller.join();
+  });
+}
+
+TEST(Engine, ARankThatLeftForNoOtherReasonIsTold) {
+  in_barrier([](Engine& engine, Wrapped& channel) {
+    channel.peers_left = true;
+    fsccl_status_t state;
+    const Status status = engine.wait(1, -1, &state);
+    EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD);
+    EXPECT_THAT(status.text(), ::testing::StartsWith("rank 1 has left"));
+  });
+}
+
 // A rank trusts neither the code nor the text of a failure that another process reports.
 TEST(Engine, ABoardWithoutAnErrorIsOneOfTheProtocol) {
   for (const int32_t code : {0, 1, FSCCL_ERR_INTERNAL - 1})
