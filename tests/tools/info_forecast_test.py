@@ -114,6 +114,15 @@ received = alone['step']['bytes_per_rank']['nvlink'] * (15 / 16) / (7 / 8)
 expect(abs(ring['network'] + ring['nvlink'] - received) < 0.001 * received, f'{ring} {received}')
 expect(abs(ring['nvlink'] / ring['network'] - 7) < 0.001, ring)
 
+# Every machine that is known by name gives two hosts, with the memory that its file states.
+for file in sorted((samples.parents[1] / 'perf/machines').glob('*.json')):
+    stated = json.loads(file.read_text(encoding='utf-8'))
+    expect(stated['name'] == file.stem and 'https://' in stated['source'], f'{file}')
+    ranks = str(2 * stated['ranks_per_host'])
+    answer = forecast('llama-3-8b', '--machine', file.stem, '--ranks', ranks)
+    expect(answer['machine']['hosts'] == 2, f'{file}: {answer["machine"]}')
+    expect(answer['memory']['limit_bytes'] == stated['memory_bytes'], f'{file}')
+
 # The ranks of this machine share its memory.
 here = [
     forecast('llama-3.2-1b', '--machine', 'here', '--ranks', str(ranks))['memory']['limit_bytes']
