@@ -16,7 +16,7 @@ constexpr int64_t kLongestLookNs = 20'000'000;  // the most time that counts bet
 // for a third rank. It gives the peer so much longer, so that the peer reports the late rank first.
 constexpr int64_t kHearsayNs = 100'000'000;
 // A rank that learns of a death ends its communicators, so the news that it has left may come
-// before the news of the death. For so long a rank that has left is not reported.
+// before the news of the death. A departure is therefore reported only after this time.
 constexpr int64_t kNewsOfDeathNs = 100'000'000;
 
 }  // namespace
@@ -95,8 +95,8 @@ bool Engine::still_under_way(uint64_t sequence) {
   return looked_ns_ < kUnderWayNs;
 }
 
-// Returns true if it is not long ago that this rank first found that the peer has left for which
-// the operation waits.
+// The operation waits for a peer that has left. Returns true if this rank has known that for less
+// than kNewsOfDeathNs.
 bool Engine::left_lately(uint64_t sequence) {
   const uint64_t what = sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
   const int64_t now = now_ns();

@@ -7,12 +7,12 @@
 // bytes from a network arrive in caches and on pages that exist. In the large ring small slots
 // would go, one after another, over all the memory for the largest ones.
 //
-// Two ranks that share memory and send to each other exchange their rings each time they have gone
-// round. A rank then writes a slot to the lines that it read last, which are in its own caches.
-// Without the exchange it writes to lines that the peer has read, and each of them must first be
-// taken from the peer's caches: an all-gather of 1 MiB takes 1.3 times as long if the two cores
-// share no cache (measured on Zen 5). The window of ticks covers both rings, so an exchange needs
-// no signals.
+// Two ranks that share memory and send to each other exchange their rings each time they come to
+// the end of the rings. A rank then writes a slot to the lines that it read last, which its own
+// caches may still hold. Without the exchange it writes to lines that the peer has read, and each
+// of them must first be taken from the peer's caches: an all-gather of 1 MiB takes 1.2 times as
+// long if the two cores share no cache (measured on Zen 5). The window of ticks covers both rings,
+// so an exchange needs no signals. Plans name ranks and not rings, so they do not change.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -39,7 +39,7 @@ class SlotRing {
         at_{end_[1], 0} {}
 
   // Returns the place of the next slot, if it has so many bytes. `exchange`: the ranks exchange
-  // their rings if this slot is the first of another round.
+  // their rings if the ring ends before this slot, which then lies at the ring's beginning.
   SlotPlace place_of_next(size_t bytes, bool exchange) const {
     const bool small = bytes <= most_small_;
     const size_t at = at_[small];

@@ -1,13 +1,13 @@
 // Decides how a slot is written: through the caches, or past them. A peer reads the bytes next.
 // With plain stores each line moves from one cache to the other, and back when the slot is written
-// again. This is best if the two cores are near each other, and several times slower than a detour
-// through memory if they are not. The measurement at the start says which of the two is the case.
-// It may change, because the cores of a virtual machine move. A writer notices by its own time:
-// plain stores take as long as a copy if the cores are near, and ten times as long if they are not.
-// So the writer measures plain stores, gives them up when they are slow, and tries them again from
-// time to time. Each writer decides for itself. With plain stores, copies are made as was fastest
-// at the start. Otherwise the contents of slots come from far away, and it helps to copy several
-// pages side by side.
+// again, unless the ranks exchange their rings (slot_ring.h). This is best if the two cores are
+// near each other, and several times slower than a detour through memory if they are not. The
+// measurement at the start says which of the two is the case. It may change, because the cores of a
+// virtual machine move. A writer notices by its own time: plain stores take as long as a copy if
+// the cores are near, and ten times as long if they are not. So the writer measures plain stores,
+// gives them up when they are slow, and tries them again from time to time. Each writer decides for
+// itself. With plain stores, copies are made as was fastest at the start. Otherwise the contents of
+// slots come from far away, and it helps to copy several pages side by side.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -82,6 +82,7 @@ Plan plan_of(const CodedShape& shape, const CodedPieces& pieces, size_t k) {
   const int ticks = pieces.ticks(k);
   Builder build("all_gather_coded", shape.rank, shape.ranks, ticks);
   build.mirrored(shape.mirrored);
+  build.two_way();
   build.buffer("words", Role::input, shape.words[static_cast<size_t>(shape.rank)]);
   build.buffer("all words", Role::output, shape.before(shape.ranks));
   const auto slot = [](int tick) { return 2 + static_cast<uint32_t>(tick); };

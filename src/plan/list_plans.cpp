@@ -132,6 +132,7 @@ Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts,
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, ticks);
   build.mirrored(shape.mirrored);
+  if (!broadcast) build.two_way();
   add_buffers(build, shape, window, false);
   for (int tick = 0; tick < ticks; tick++) build.slot("slot", chunk, tick);
   const auto bucket = [&](int q, int tick) -> const std::vector<ListRange>& {
@@ -172,10 +173,11 @@ Plan reduce_list_slots(const ListShape& shape, const std::vector<Buckets>& parts
                        const Window& window, size_t k, uint64_t slot_bytes, uint64_t chunk) {
   Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
   build.mirrored(shape.mirrored);
+  build.two_way();
   add_buffers(build, shape, window, false);
   build.slot("slot", slot_bytes, 0);
   const uint32_t slot = window.slot(0);
-  const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
+  const auto place = [&](int q) { return shape.ranks <= 2 ? 0 : chunk * static_cast<uint64_t>(q); };
   const auto source = [&](const ListRange& piece, int q) {
     return build.mine(window.send(piece.tensor),
                       (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
@@ -268,7 +270,9 @@ ListBuckets::ListBuckets(ListShape shape, uint64_t slot_bytes)
   // The buckets of a broadcast are small, so that its receivers copy one while the root fills the
   // next. If slots are mirrored they are large, because each bucket costs a message.
   const bool overlaps = broadcast && !shape_.mirrored;
-  const uint64_t pieces = reduces ? static_cast<uint64_t>(shape_.ranks) : overlaps ? kOverlap : 1;
+  // With two ranks a slot has one reader.
+  const uint64_t readers = shape_.ranks <= 2 ? 1 : static_cast<uint64_t>(shape_.ranks);
+  const uint64_t pieces = reduces ? readers : overlaps ? kOverlap : 1;
   chunk_ = slot_bytes_ / pieces / 64 * 64;
   for (int q = 0; q < shape_.ranks; q++) {
     parts_.push_back(broadcast && q != shape_.root ? List() : cut(shape_, q, chunk_));

@@ -221,7 +221,7 @@ struct Plan {
   bool mirrored = false;         // slots are seen by the ranks that they were put for
   bool relayed = false;          // each signal is for one peer
   bool quiet = false;            // some ranks' enter signals may be elided; alike on all ranks
-  bool two_way = false;          // every rank fills its slots for every other; alike on all ranks
+  bool two_way = false;          // any rank may fill its slots for any other; alike on all ranks
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
   std::vector<Native> natives;  // a native step has the index in its `tick`

@@ -106,6 +106,7 @@ class Probe {
  public:
   explicit Probe(InStep& both)
       : both_(both), startup_(both.startup()), channel_(*startup_.channel), peer_(both.peer()) {
+    exchanges_ = channel_.traits().shares_rings && startup_.ranks == 2;
     own_ring_ = channel_.slots(startup_.rank, &ring_bytes_, &slot_bytes_);
     peer_ring_ = channel_.slots(peer_, &ring_bytes_, &slot_bytes_);
   }
@@ -248,7 +249,10 @@ class Probe {
   void through_slot(size_t bytes, Stores stores, SideBySide way = SideBySide::none) {
     if (both_.stopped()) return;  // no signal would follow the bytes
     bytes = std::min(bytes, slot_bytes_);
-    if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
+    if (ring_at_ + bytes > ring_bytes_) {
+      ring_at_ = 0;
+      if (exchanges_) std::swap(own_ring_, peer_ring_);
+    }
     const size_t buffer = next_buffer();
     // Stores past the caches are chosen only between cores that are far apart.
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;
@@ -355,6 +359,7 @@ class Probe {
   Channel& channel_;
   const int peer_;
   const bool mirrored_ = channel_.traits().mirrors;
+  bool exchanges_ = false;  // the ranks will exchange their rings (engine/slot_ring.h)
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0, buffers_ = kBuffers;

@@ -34,7 +34,8 @@ namespace {
 
 // open_channel() opens a channel. Once it is open, only the engine calls it.
 struct Channel final : fsccl::Channel {
-  Channel() : fsccl::Channel({.transport = "shm", .prepares = true, .shares_rings = true}) {}
+  explicit Channel(bool shares_rings)
+      : fsccl::Channel({.transport = "shm", .prepares = true, .shares_rings = shares_rings}) {}
   ~Channel() override;
 
   void signal(const fsccl_transport_line_t& line) override;
@@ -72,10 +73,9 @@ struct Channel final : fsccl::Channel {
   bool opened = false;     // if false, the end of the channel does not count as leaving
 };
 
-// Returns how long a rank's ring of slots should be: twice a core's own cache. Then the ranks that
-// have read a cache line of the ring no longer hold it in their caches when it is written again.
-// (Otherwise the writer would have to take it back, at several times the cost of the write. Longer
-// rings measured slower.) However, the rings of all ranks leave half of the last cache to others.
+// Returns how long a rank's ring of slots should be: twice a core's own cache. Then ranks that have
+// read a line no longer hold it in their caches when another rank writes it again, which would take
+// several times as long. The rings of all ranks leave half of the last cache to others.
 size_t wanted_ring(int ranks) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
   const size_t share = cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(ranks);
@@ -279,7 +279,7 @@ Status open_segment(Channel& channel, const ChannelRequest& request) {
 }
 
 Result<OpenedChannel> open_channel(const ChannelRequest& request) {
-  auto channel = std::make_unique<Channel>();
+  auto channel = std::make_unique<Channel>(true);
   channel->rank = request.rank;
   channel->ranks = request.ranks;
   channel->pids.assign(request.pids.begin(), request.pids.end());
@@ -292,7 +292,7 @@ Result<OpenedChannel> open_channel(const ChannelRequest& request) {
 }
 
 Result<OpenedChannel> Channel::pair(int from, int to) {
-  auto pair = std::make_unique<Channel>();
+  auto pair = std::make_unique<Channel>(false);  // it has the sender's ring only
   const size_t index =
       static_cast<size_t>(from) * static_cast<size_t>(ranks) + static_cast<size_t>(to);
   const size_t bytes = pair_bytes(ranks), begin = mapping->bytes() + index * bytes;

@@ -284,7 +284,7 @@ TEST(Engine, ARankThatLeftBecauseOfADeathIsNotItsCause) {
   });
 }
 
-TEST(Engine, ARankThatLeftForNoOtherReasonIsTold) {
+TEST(Engine, ARankThatLeftForNoOtherReasonIsReported) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     channel.peers_left = true;
     fsccl_status_t state;

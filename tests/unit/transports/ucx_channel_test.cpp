@@ -75,13 +75,13 @@ TEST_F(UcxChecksumTest, LikewiseALine) {
               testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
 }
 
-// Without checksums no rank notices the change. This shows that the tests do change messages.
 // Over sockets UCX ends a process that answers a put or a get of a peer that has been killed.
 TEST_F(UcxChannelTest, PutsAndGetsNeedRdma) {
   EXPECT_STREQ(channels_[0]->path(0), "am");
   EXPECT_EQ(channels_[0]->path(1) != nullptr, has_rdma());
 }
 
+// Without checksums no rank notices the change. This shows that the tests do change messages.
 TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   spoils = Spoils::bytes;
   send(1, 0);
