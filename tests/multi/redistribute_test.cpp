@@ -7,6 +7,7 @@
 #include <fsccl/redistribute.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -190,7 +191,14 @@ void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_com
   }
 }
 
-// Trains until a rank dies and goes on without it. If TEST_UNTIL is given, no rank dies: training
+// Returns true if the variable has the digit of the rank.
+bool names(const char* variable, int rank) {
+  const char* const ranks = std::getenv(variable);
+  return ranks && std::strchr(ranks, '0' + rank);
+}
+
+// Trains until a rank dies and goes on without it. The ranks of TEST_VICTIMS do not go on: they
+// wait to be killed, so that all of them are gone. If TEST_UNTIL is given, no rank dies: training
 // goes to that step, and from there on without the ranks of TEST_WITHOUT.
 int trainer(const Child& self) {
   const int shards = self.ranks / kGroups, group = self.rank / shards,
@@ -214,13 +222,13 @@ int trainer(const Child& self) {
       old.update();
       printf("step %d done\n", static_cast<int>(++step));
     }
+    while (until == 0 && names("TEST_VICTIMS", self.rank)) pause();
     if (until == 0) {
       for (const fsccl_comm_t comm : {shard, replicas, whole})
         need("abort", fsccl_comm_abort(comm));
       need("shrink", fsccl_comm_shrink(whole, nullptr, &left));
     } else {
-      const int out =
-          std::strchr(std::getenv("TEST_WITHOUT"), '0' + self.rank) ? FSCCL_COLOR_NONE : 0;
+      const int out = names("TEST_WITHOUT", self.rank) ? FSCCL_COLOR_NONE : 0;
       need("survivors", fsccl_comm_split(whole, out, self.rank, nullptr, &left));
     }
     if (left) go_on(old, step, after, self.rank, &left);
@@ -237,6 +245,12 @@ struct Case {
   int falls = -1;  // the rank that dies while state is redistributed, or -1
 };
 
+std::string digits(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += std::to_string(rank);
+  return text;
+}
+
 class Training {
  public:
   Training(const Case& c, int port, const Variables& more) : ranks_(c.ranks) {
@@ -244,6 +258,7 @@ class Training {
       Variables variables = job(rank, c.ranks, port);
       variables.emplace_back("TEST_FROM", std::to_string(c.from));
       variables.emplace_back("TEST_TO", std::to_string(c.to));
+      variables.emplace_back("TEST_VICTIMS", digits(c.victims));
       variables.insert(variables.end(), more.begin(), more.end());
       processes_.start("trainer", rank, c.ranks, variables);
     }
@@ -289,9 +304,8 @@ void goes_on(const Case& c, int number) {
   const std::string resumed = killed.all_say("resumed at ", gone),
                     end = killed.all_say("final ", gone);
   if (::testing::Test::HasFailure()) return;
-  std::string without;
-  for (const int rank : gone) without += std::to_string(rank);
-  Training reference(c, port(number + 20), {{"TEST_UNTIL", resumed}, {"TEST_WITHOUT", without}});
+  Training reference(c, port(number + 20),
+                     {{"TEST_UNTIL", resumed}, {"TEST_WITHOUT", digits(gone)}});
   EXPECT_EQ(reference.all_say("resumed at ", gone), resumed);
   EXPECT_EQ(reference.all_say("final ", gone), end);
 }
