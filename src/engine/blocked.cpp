@@ -83,11 +83,16 @@ std::string Engine::awaited_release() const {
                    : std::string(" to give back a slot (reshard)");
 }
 
+// Returns a number that tells what this rank waits for from what it waited for before.
+uint64_t Engine::awaited(uint64_t sequence) const {
+  return sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
+}
+
 // Returns true if a signal of the peer may still be under way over the network. Only time in which
 // this thread looks counts, at most kLongestLookNs between two looks. A process that was stopped or
 // busy finds at once much of what came meanwhile, but perhaps not all of it at the first look.
 bool Engine::still_under_way(uint64_t sequence) {
-  const uint64_t what = sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
+  const uint64_t what = awaited(sequence);
   const int64_t now = now_ns();
   looked_ns_ = looked_for_ == what ? looked_ns_ + std::min(now - looked_at_ns_, kLongestLookNs) : 0;
   looked_for_ = what;
@@ -98,7 +103,7 @@ bool Engine::still_under_way(uint64_t sequence) {
 // The operation waits for a peer that has left. Returns true if this rank has known that for less
 // than kNewsOfDeathNs.
 bool Engine::left_lately(uint64_t sequence) {
-  const uint64_t what = sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
+  const uint64_t what = awaited(sequence);
   const int64_t now = now_ns();
   if (left_for_ != what) left_for_ = what, left_ns_ = now;
   return now - left_ns_ < kNewsOfDeathNs;

@@ -247,6 +247,7 @@ class Engine {
   std::string missing(const Operation& operation) const;
   std::string awaited_release() const;
   std::string silence_of(int rank) const;  // text for an error: empty, or " (suspect: ...)"
+  uint64_t awaited(uint64_t sequence) const;
   // Returns true if a signal that this rank waits for may still come from a rank that has left.
   bool still_under_way(uint64_t sequence);
   bool left_lately(uint64_t sequence);

@@ -36,7 +36,7 @@ bool TickWindow::next_slots(const Plan& plan, SlotRing* ring, SlotPlaces* slots)
   uint64_t all = 0;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     const uint64_t bytes = plan.slots[t] + (checksums_ ? table_bytes(plan.slots[t]) : 0);
-    (*slots)[t] = ring->next(bytes, exchanges_ && plan.two_way);
+    (*slots)[t] = ring->next(bytes, exchanges(plan));
     all += bytes;
   }
   return all > 0;

@@ -131,7 +131,7 @@ class TickWindow {
   const SlotPlaces& slots() const { return slots_; }
   // Returns where the first slot of the next round will lie if that is a round of `plan`.
   SlotPlace next_slot(const Plan& plan) const {
-    return ring_.place_of_next(plan.slots[0], exchanges_ && plan.two_way);
+    return ring_.place_of_next(plan.slots[0], exchanges(plan));
   }
   const SlotRing& ring() const { return ring_; }
   // Finds where the slots of a round lie, if the ring is used as far as `ring` says. Returns true
@@ -139,6 +139,8 @@ class TickWindow {
   bool next_slots(const Plan& plan, SlotRing* ring, SlotPlaces* slots) const;
 
  private:
+  bool exchanges(const Plan& plan) const { return exchanges_ && plan.two_way; }
+
   InvariantGuard& guard_;
   const bool checksums_;
   uint32_t next_tick_;

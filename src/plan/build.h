@@ -18,6 +18,16 @@ inline uint64_t piece_of(uint64_t room, uint64_t most) {
   return std::min(room / 64 * 64, std::max<uint64_t>(64, round_up_line(most)));
 }
 
+// Returns the number of pieces of a slot that has a piece for each of its readers. With two ranks a
+// slot has one reader.
+inline uint64_t pieces_for_readers(int ranks) {
+  return ranks <= 2 ? 1 : static_cast<uint64_t>(ranks);
+}
+// Returns where the piece of this reader begins, in a slot of so many pieces of `chunk` bytes.
+inline uint64_t place_of_piece(uint64_t pieces, uint64_t chunk, int reader) {
+  return pieces == 1 ? 0 : chunk * static_cast<uint64_t>(reader);
+}
+
 // The elements that the slot of one of `ticks` ticks moves. All portions are whole cache lines,
 // except that the last one ends with the elements.
 struct Portion {

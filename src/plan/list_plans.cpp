@@ -177,7 +177,9 @@ Plan reduce_list_slots(const ListShape& shape, const std::vector<Buckets>& parts
   add_buffers(build, shape, window, false);
   build.slot("slot", slot_bytes, 0);
   const uint32_t slot = window.slot(0);
-  const auto place = [&](int q) { return shape.ranks <= 2 ? 0 : chunk * static_cast<uint64_t>(q); };
+  const auto place = [&](int q) {
+    return place_of_piece(pieces_for_readers(shape.ranks), chunk, q);
+  };
   const auto source = [&](const ListRange& piece, int q) {
     return build.mine(window.send(piece.tensor),
                       (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
@@ -270,9 +272,7 @@ ListBuckets::ListBuckets(ListShape shape, uint64_t slot_bytes)
   // The buckets of a broadcast are small, so that its receivers copy one while the root fills the
   // next. If slots are mirrored they are large, because each bucket costs a message.
   const bool overlaps = broadcast && !shape_.mirrored;
-  // With two ranks a slot has one reader.
-  const uint64_t readers = shape_.ranks <= 2 ? 1 : static_cast<uint64_t>(shape_.ranks);
-  const uint64_t pieces = reduces ? readers : overlaps ? kOverlap : 1;
+  const uint64_t pieces = reduces ? pieces_for_readers(shape_.ranks) : overlaps ? kOverlap : 1;
   chunk_ = slot_bytes_ / pieces / 64 * 64;
   for (int q = 0; q < shape_.ranks; q++) {
     parts_.push_back(broadcast && q != shape_.root ? List() : cut(shape_, q, chunk_));

@@ -19,14 +19,13 @@ namespace fsccl {
 
 Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
-  const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
+  const auto rank = static_cast<size_t>(m.rank);
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
-  // A slot is one piece if all receivers get the same, or if there is only one.
-  const bool one_piece = m.same_to_all || m.ranks <= 2;
-  const uint64_t room = one_piece ? slot_bytes : slot_bytes / ranks;
-  const uint64_t pieces = (m.longest * size + room - 1) / room;
+  // All receivers read one piece of a slot if they get the same.
+  const uint64_t pieces = m.same_to_all ? 1 : pieces_for_readers(m.ranks);
+  const uint64_t room = slot_bytes / pieces, needed = (m.longest * size + room - 1) / room;
   const bool ahead = (m.every_rank_sends || m.mirrored) && m.ranks > 1;
-  const int ticks = ahead ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
+  const int ticks = ahead ? static_cast<int>(std::clamp<uint64_t>(needed, 1, kMaxTicks)) : 1;
   const uint64_t most = portion_of(m.longest, 0, ticks, size).count * size,
                  chunk = piece_of(room, most);
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
@@ -34,11 +33,11 @@ Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
   if (m.every_rank_sends) build.two_way();
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
   if (!m.one_buffer) build.buffer("output", Role::output, m.output_bytes[rank]);
-  for (int t = 0; t < ticks; ++t) build.slot("slot", one_piece ? chunk : chunk * ranks, t);
+  for (int t = 0; t < ticks; ++t) build.slot("slot", chunk * pieces, t);
   build.in_rounds(chunk, most);
 
   const auto slot = [&](int tick) { return first_slot + static_cast<uint32_t>(tick); };
-  const auto place = [&](int to) { return one_piece ? 0 : chunk * static_cast<uint64_t>(to); };
+  const auto place = [&](int to) { return place_of_piece(pieces, chunk, to); };
   const auto part = [&](const Flow& flow, int tick) {
     const Portion portion = portion_of(flow.count, tick, ticks, size);
     return Flow{flow.src + portion.begin, flow.dst + portion.begin, portion.count};

@@ -20,17 +20,14 @@ struct Cut {
     const uint64_t size = dtype_size(f.dtype);
     uint64_t longest = 0;
     for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
-    // A slot is one piece if all ranks read all of it, or if it has one reader.
-    pieces = f.every_rank_reduces_all || f.ranks <= 2 ? 1 : static_cast<uint64_t>(f.ranks);
+    pieces = f.every_rank_reduces_all ? 1 : pieces_for_readers(f.ranks);
     const uint64_t room = slot_bytes / pieces, needed = (longest * size + room - 1) / room;
     const int most_ticks = !f.mirrored ? 1 : f.deliver == Deliver::self ? kMaxTicks : kMaxTicks / 2;
     ticks = static_cast<int>(std::clamp<uint64_t>(needed, 1, static_cast<uint64_t>(most_ticks)));
     most = portion_of(longest, 0, ticks, size).count * size;
     chunk = piece_of(room, most);
   }
-  uint64_t place(int reader) const {
-    return pieces == 1 ? 0 : chunk * static_cast<uint64_t>(reader);
-  }
+  uint64_t place(int reader) const { return place_of_piece(pieces, chunk, reader); }
 
   uint64_t pieces = 1;  // in a slot
   int ticks = 1;        // ticks of a round that bring input

@@ -106,7 +106,6 @@ class Probe {
  public:
   explicit Probe(InStep& both)
       : both_(both), startup_(both.startup()), channel_(*startup_.channel), peer_(both.peer()) {
-    exchanges_ = channel_.traits().shares_rings && startup_.ranks == 2;
     own_ring_ = channel_.slots(startup_.rank, &ring_bytes_, &slot_bytes_);
     peer_ring_ = channel_.slots(peer_, &ring_bytes_, &slot_bytes_);
   }
@@ -359,7 +358,7 @@ class Probe {
   Channel& channel_;
   const int peer_;
   const bool mirrored_ = channel_.traits().mirrors;
-  bool exchanges_ = false;  // the ranks will exchange their rings (engine/slot_ring.h)
+  const bool exchanges_ = channel_.traits().exchanges_rings(startup_.ranks);
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0, buffers_ = kBuffers;

@@ -112,8 +112,9 @@ void Channel::turn_a_bit(int peer, fsccl_transport_line_t* line) const {
   const size_t bit = machine.world.below(bytes * 8);
   first[bit / 8] ^= std::byte{1} << bit % 8;
   machine.damaged.emplace_back(member(rank_), in_slot ? -1 : member(peer));
-  // Two ranks exchange their rings, so the peer may have written these bytes.
-  if (in_slot && segment.members.size() == 2) machine.damaged.emplace_back(member(peer), -1);
+  // If the ranks exchange their rings, the peer may have written these bytes.
+  if (in_slot && traits().exchanges_rings(static_cast<int>(segment.members.size())))
+    machine.damaged.emplace_back(member(peer), -1);
   machine.world.note("bit {} of rank {}'s {} is wrong", bit, member(rank_),
                      in_slot ? "slots" : "signal");
 }

@@ -26,6 +26,24 @@ using testing::Wrapped;
 
 constexpr std::chrono::milliseconds kNotYet{50};
 
+// Reports a failure to the other ranks of the channel, as a rank does that finds one.
+void report(Channel& channel, int32_t code, int rank, int peer, const char* text) {
+  fsccl_transport_failure_t failure{};
+  failure.code = code;
+  failure.rank = rank;
+  failure.peer = peer;
+  std::strcpy(failure.text, text);
+  channel.fail(failure);
+}
+
+// Reports in 20 ms that a rank has died.
+std::thread reports_a_death(Channel& channel, const char* text) {
+  return std::thread([&channel, text] {
+    usleep(20'000);
+    report(channel, FSCCL_ERR_PEER_DEAD, 1, 1, text);
+  });
+}
+
 Notification into(std::promise<fsccl_status_t>* told) {
   return {[](void* promise, fsccl_status_t status) {
             static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status);
@@ -253,11 +271,7 @@ TEST(Engine, TheServiceThreadPollsForAPeerThatIsInTheSameOperation) {
 TEST(Engine, HearsOutWhoHasEnded) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     channel.on_hear_out = [&] {
-      fsccl_transport_failure_t failure{};
-      failure.code = FSCCL_ERR_TIMEOUT;
-      failure.rank = 1;
-      std::strcpy(failure.text, "rank 1 has waited for too long");
-      channel.fail(failure);
+      report(channel, FSCCL_ERR_TIMEOUT, 1, 0, "rank 1 has waited for too long");
     };
     engine.lost(1, false);
     EXPECT_EQ(engine.failure().code(), FSCCL_ERR_TIMEOUT);
@@ -270,14 +284,7 @@ TEST(Engine, HearsOutWhoHasEnded) {
 TEST(Engine, ARankThatLeftBecauseOfADeathIsNotItsCause) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     channel.peers_left = true;
-    std::thread teller([&] {
-      usleep(20'000);
-      fsccl_transport_failure_t failure{};
-      failure.code = FSCCL_ERR_PEER_DEAD;
-      failure.rank = failure.peer = 1;
-      std::strcpy(failure.text, "rank 2 died");
-      channel.fail(failure);
-    });
+    std::thread teller = reports_a_death(channel, "rank 2 died");
     fsccl_status_t state;
     EXPECT_EQ(engine.wait(1, -1, &state).text(), "rank 2 died");
     teller.join();
@@ -298,11 +305,7 @@ TEST(Engine, ARankThatLeftForNoOtherReasonIsReported) {
 TEST(Engine, ABoardWithoutAnErrorIsOneOfTheProtocol) {
   for (const int32_t code : {0, 1, FSCCL_ERR_INTERNAL - 1})
     in_barrier([code](Engine& engine, Wrapped& channel) {
-      fsccl_transport_failure_t failure{};
-      failure.code = code;
-      failure.rank = 1;
-      std::strcpy(failure.text, "red \x1b[31m");
-      channel.fail(failure);
+      report(channel, code, 1, 0, "red \x1b[31m");
       engine.look_for_failure();
       EXPECT_EQ(engine.failure().code(), FSCCL_ERR_PROTOCOL);
       EXPECT_EQ(engine.failure().text(), "red ?[31m");
@@ -321,12 +324,7 @@ TEST(Engine, ABrokenConnectionIsADeathIfNobodyListensAtTheDoorOfThatRank) {
       EngineOptions options = options_over(channel, 0, 2, tick);
       options.job = joined[0].job.get();
       Engine engine(std::move(options));
-      fsccl_transport_failure_t failure{};
-      failure.code = FSCCL_ERR_LINK;
-      failure.rank = 0;
-      failure.peer = 1;
-      std::strcpy(failure.text, "the connection to rank 1 broke");
-      channel.fail(failure);
+      report(channel, FSCCL_ERR_LINK, 0, 1, "the connection to rank 1 broke");
       engine.look_for_failure();
       const Status status = engine.failure();
       EXPECT_EQ(status.code(), lives ? FSCCL_ERR_LINK : FSCCL_ERR_PEER_DEAD);
@@ -500,11 +498,7 @@ TEST(Engine, SaysThatARankDiedWhoseMemoryCouldNotBeRead) {
 // timeout before it ended, so rank 0 returns that timeout and does not call rank 1 dead.
 TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
   const Error error = all_gather_that_reads([](Wrapped& channel) {
-    fsccl_transport_failure_t failure{};
-    failure.code = FSCCL_ERR_TIMEOUT;
-    failure.rank = 1;
-    std::strcpy(failure.text, "rank 1 has waited for too long");
-    channel.fail(failure);
+    report(channel, FSCCL_ERR_TIMEOUT, 1, 0, "rank 1 has waited for too long");
     return FSCCL_ERR_PEER_DEAD;
   });
   EXPECT_EQ(error.code, FSCCL_ERR_TIMEOUT);
@@ -517,14 +511,7 @@ TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
 TEST(Engine, ARankWhoseMemoryIsGoneAfterAFailureIsNotItsCause) {
   std::thread teller;
   const auto read = [&](Wrapped& channel) {
-    teller = std::thread([&channel] {
-      usleep(20'000);
-      fsccl_transport_failure_t failure{};
-      failure.code = FSCCL_ERR_PEER_DEAD;
-      failure.rank = failure.peer = 1;
-      std::strcpy(failure.text, "rank 1 died");
-      channel.fail(failure);
-    });
+    teller = reports_a_death(channel, "rank 1 died");
     return FSCCL_ERR_LINK;
   };
   const Error error = all_gather_that_reads(read, [&] { teller.join(); });
