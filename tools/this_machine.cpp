@@ -70,13 +70,13 @@ UnitSize small_unit(size_t streaming_bytes) {
   return {elements, std::min<size_t>(kElements / elements, 64)};
 }
 constexpr int kRounds = 5;      // the first is not counted, because its memory is untouched
-constexpr int kMostTurns = 16;  // most ranks that take turns in a measurement
+constexpr int kMostTurns = 16;  // most ranks that share cores in a measurement
 
 // The seconds of a unit: medians over the rounds of the mean over all units. The mean includes
 // calls that something disturbs, as the time of a step does.
 struct UnitSeconds {
   double gather = 0, reduce = 0;
-  double both = 0;  // a reduction and the gather after it, as in a backward pass
+  double both = 0;  // a reduction and the gather of another unit after it, as in a backward pass
 };
 
 double median(std::vector<double> values) {
@@ -131,11 +131,12 @@ class MeasuredUnits {
     for (int round = 0; round < kRounds; round++) {
       write_shards(static_cast<float>(round));
       UnitSeconds sum;
-      for (const fsccl_unit_t unit : units_) {
-        UnitSeconds one;
-        if (!time(unit, &one)) return false;
-        sum.gather += one.gather, sum.reduce += one.reduce, sum.both += one.both;
-      }
+      for (const fsccl_unit_t unit : units_)
+        if (!time(unit, &sum)) return false;
+      // No cache holds the shards of a unit that was gathered half of the units ago.
+      for (size_t i = 0; i < units_.size(); i++)
+        if (!time_both(units_[i], units_[(i + units_.size() / 2) % units_.size()], &sum))
+          return false;
       if (round == 0) continue;
       gathers.push_back(sum.gather / static_cast<double>(size_.units));
       reductions.push_back(sum.reduce / static_cast<double>(size_.units));
@@ -153,21 +154,27 @@ class MeasuredUnits {
       std::fill(memory_[i].begin(), memory_[i].end(), value);
   }
 
-  bool time(fsccl_unit_t unit, UnitSeconds* found) {
+  // Adds the times of a gather and of a reduction, each of which begins on all ranks at once.
+  bool time(fsccl_unit_t unit, UnitSeconds* sum) {
     if (failed(fsccl_barrier(comm_, nullptr, nullptr))) return false;
     auto begin = Clock::now();
     if (!gather(unit)) return false;
-    found->gather = seconds_since(begin);
+    sum->gather += seconds_since(begin);
     if (failed(fsccl_unit_reshard(unit, nullptr)) || !write_gradients(unit)) return false;
     begin = Clock::now();
-    if (failed(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr))) return false;
-    found->reduce = seconds_since(begin);
-    if (!write_gradients(unit)) return false;
-    begin = Clock::now();
-    if (failed(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr)) || !gather(unit))
-      return false;
-    found->both = seconds_since(begin);
-    return !failed(fsccl_unit_reshard(unit, nullptr));
+    if (!reduce(unit)) return false;
+    sum->reduce += seconds_since(begin);
+    return true;
+  }
+  bool time_both(fsccl_unit_t reduced, fsccl_unit_t gathered, UnitSeconds* sum) {
+    if (!write_gradients(reduced)) return false;
+    const auto begin = Clock::now();
+    if (!reduce(reduced) || !gather(gathered)) return false;
+    sum->both += seconds_since(begin);
+    return !failed(fsccl_unit_reshard(gathered, nullptr));
+  }
+  static bool reduce(fsccl_unit_t unit) {
+    return !failed(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr));
   }
   static bool gather(fsccl_unit_t unit) {
     return !failed(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr));
@@ -270,12 +277,17 @@ Moved moved_by(int ranks, UnitSize size, Types types) {
   return {kib * (sizeof(float) + wire), kib * (ranks * reduce + sizeof(float))};
 }
 
-// Adds what two ranks take for each KiB that one of them reads or writes.
-void add_passes(const UnitSeconds& seconds, UnitSize size, Types types, const std::string& how,
-                Json* costs) {
-  const Moved moved = moved_by(2, size, types);
-  (*costs)["gather" + how] = 1e9 * seconds.gather / (moved.gather_kib / 2);
-  (*costs)["reduce" + how] = 1e9 * seconds.reduce / (moved.reduce_kib / 2);
+// Adds what ranks that each have a core take for each KiB that one of them reads or writes. `ranks`
+// of them were measured, and `sharers` shared a core.
+void add_passes(const UnitSeconds& seconds, UnitSize size, int ranks, double sharers, Types types,
+                const std::string& how, Json* costs) {
+  const Moved moved = moved_by(ranks, size, types);
+  const double per_kib = 1e9 * ranks / sharers;
+  // Where ranks share cores, one that has reduced early leaves its core to the others, and this
+  // time is found only if a gather follows, as it does in a backward pass.
+  const double reduce = sharers > 1 ? seconds.both - seconds.gather : seconds.reduce;
+  (*costs)["gather" + how] = per_kib * seconds.gather / moved.gather_kib;
+  (*costs)["reduce" + how] = per_kib * std::max(reduce, 0.0) / moved.reduce_kib;
 }
 
 std::optional<Json> measured_costs(Types types, int ranks, int cores) {
@@ -284,23 +296,15 @@ std::optional<Json> measured_costs(Types types, int ranks, int cores) {
   Json found = two->explained["measured"];
   if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
   found["streaming_bytes"] = two->explained["streaming_bytes"];
-  add_passes(two->large, kLarge, types, "_ns_per_kib", &found);
-  add_passes(two->small, two->small_size, types, "_cached_ns_per_kib", &found);
-  if (ranks <= cores) return found;
-  // If there are more ranks than cores, they take longer for as many bytes of a core, because they
-  // wait for their turn: once in the reduction and once in the gather after it.
-  const int many = std::min(ranks, kMostTurns);
-  const std::optional<Measured> turns = measured_on(many, types);
-  if (!turns) return std::nullopt;
-  const auto waited = [&](const UnitSeconds& alone, const UnitSeconds& shared, UnitSize size) {
-    const Moved few = moved_by(2, size, types), all = moved_by(many, size, types);
-    const double working =
-        (alone.gather + alone.reduce * all.reduce_kib / few.reduce_kib) * 2 / std::max(cores, 2);
-    return std::max(0.0, shared.both - working) / 2;
-  };
-  found["turn_ns"] = 1e9 / 2 *
-                     (waited(two->small, turns->small, two->small_size) +
-                      waited(two->large, turns->large, kLarge));
+  // Ranks that share cores wait for their turns, so they are measured as they will run.
+  const bool share = ranks > cores;
+  const int many = share ? std::clamp(ranks, 2, kMostTurns) : 2;
+  const std::optional<Measured> units = share ? measured_on(many, types) : two;
+  if (!units) return std::nullopt;
+  const double sharers = std::max(1.0, static_cast<double>(many) / cores);
+  add_passes(units->large, kLarge, many, share ? sharers : 1, types, "_ns_per_kib", &found);
+  add_passes(units->small, units->small_size, many, share ? sharers : 1, types,
+             "_cached_ns_per_kib", &found);
   return found;
 }
 

@@ -155,7 +155,6 @@ class MachineReader : JsonReader {
         !number(json, "exchange_ns", "measured", kMostNs, &costs.exchange) ||
         !number(json, "copy_ns_per_kib", "measured", kMostNs, &per_kib) ||
         !number(json, "network_ns_per_kib", "measured", kMostNs, &network_per_kib) ||
-        !number(json, "turn_ns", "measured", kMostNs, &machine_.turn_ns) ||
         !passes(json, "gather", &machine_.gather) || !passes(json, "reduce", &machine_.reduce))
       return wrong(
           "measured must have exchange_ns, slots_ns and copy_ns_per_kib, as `fsccl-info explain "
@@ -370,8 +369,6 @@ Machine Machine::with_ranks(int ranks) const {
   made.flops = tflops * 1e12 / made.ranks_per_core;
   made.within_costs = link_costs;
   made.within_costs.apply_to(false, made.ranks_per_core);
-  if (made.ranks_per_core > 1)
-    made.within_costs.exchange = std::max(made.within_costs.exchange, turn_ns);
   made.gather.costs = made.reduce.costs = made.within_costs;
   // The link carries no copy within the memory of a GPU. Cores copy what is theirs and what is
   // their peers' at the same rate.

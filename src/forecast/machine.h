@@ -58,7 +58,6 @@ struct Machine {
   uint64_t host_memory_bytes = 0;  // memory that the ranks of a host share; 0: not given
   double tflops = 0;               // the rate of a rank that has a core of its own
   Costs link_costs;                // costs of the plans where each rank has a core of its own
-  double turn_ns = 0;  // time for which a rank waits for a core that it shares; 0: not measured
 
   // The following ones depend on how many ranks share a host; with_ranks() sets them.
   uint64_t memory_bytes = 0;  // memory of a rank; 0: no limit is known
