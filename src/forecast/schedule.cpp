@@ -25,8 +25,9 @@ class Writer {
       return param.elements == root[0].elements;
     });
     std::vector<size_t> order;  // the root, the other units, the root again, and back
+    const bool has_head = units() > 1 && root.size() > 1;
     for (size_t u = 0; u < units(); u++) order.push_back(u);
-    if (units() > 1 && root.size() > 1) order.push_back(0);
+    if (has_head) order.push_back(0);
     for (size_t u = units(); u-- > std::max<size_t>(first_, 1);) order.push_back(u);
     const size_t forward = units() > 1 ? units() : 0;
     size_t issued = 0;
@@ -46,8 +47,11 @@ class Writer {
       add(EventKind::wait, u, backward);
       if (backward && u == 0 && own_head) add(EventKind::give_back, 0, true, 0);
       gather_to(k + 1 + ahead, k);
-      if (units() == 1) add(EventKind::compute, u, false);  // the one visit is both passes
-      add(EventKind::compute, u, backward);
+      // A head is computed in the root's second visit. The one visit of a single unit is both
+      // passes.
+      const bool both = has_head ? u == 0 && backward : units() == 1;
+      if (both || (!backward && !(has_head && u == 0))) add(EventKind::compute, u, false);
+      if (backward) add(EventKind::compute, u, true);
       if (backward) backward_params(u, u == 0 ? 1 : 0);
       add(EventKind::give_back, u, backward);
       gather_to(k + 1 + std::max<size_t>(ahead, 1), k + 1);
@@ -62,8 +66,9 @@ class Writer {
   }
 
  private:
-  // Writes a pass over the units. The root comes first in the forward pass, and last in the
-  // backward pass if it is left until then.
+  // Writes a pass over the units. The root's parameters are needed first in the forward pass, and
+  // its gradients are complete last in the backward pass, because of its embeddings. It is computed
+  // between the two passes, because of its head.
   void pass(int prefetch, bool backward) {
     const auto unit_at = [&](size_t k) { return backward ? units() - 1 - k : k; };
     size_t issued = 0;
@@ -73,6 +78,7 @@ class Writer {
           add(EventKind::gather, u, backward);
     };
     issue_to(1);
+    if (backward) add(EventKind::compute, 0, true);
     for (size_t k = 0; k < units(); k++) {
       const size_t u = unit_at(k);
       if (backward && u != 0 && u < first_) continue;
@@ -80,11 +86,12 @@ class Writer {
       if (!backward || u != 0) add(EventKind::wait, u, backward);
       if (reduces) add(EventKind::gradients, u, true);
       if (prefetch > 0) issue_to(k + 1 + static_cast<size_t>(prefetch));
-      add(EventKind::compute, u, backward);
+      if (u != 0) add(EventKind::compute, u, backward);
       if (backward || u != 0) add(EventKind::give_back, u, backward);
       if (reduces) add(EventKind::reduce, u, true);
       if (prefetch == 0) issue_to(k + 2);
     }
+    if (!backward) add(EventKind::compute, 0, false);
   }
   void backward_params(size_t u, size_t begin) {
     const std::vector<ModelParam>& params = model_.units[u].params;

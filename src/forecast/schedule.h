@@ -2,12 +2,14 @@
 // (perf/step_schedule.h; a test compares the two), with the computation in between. In the forward
 // pass, every unit is gathered, used and given back, except the root, which stays. In the backward
 // pass, in reverse order, a unit is gathered again and used, its gradients are written, its
-// parameters are given back, and its gradients are reduced. `prefetch` units are gathered before
-// the present one is used; with 0, the next one is gathered when the present one is given back. By
-// parameter, the backward pass gives parameters back and reduces gradients one by one, the root's
-// embedding and head are handled apart, and gathers for the backward pass are issued in the forward
-// pass, too, once the unit was given back there. Frozen parameters have neither gradients nor a
-// reduction, and the backward pass ends at the first unit with one that is not frozen.
+// parameters are given back, and its gradients are reduced. The root's operations are those of the
+// model's head, so they come between the layers of the two passes: looking up embeddings takes
+// none. `prefetch` units are gathered before the present one is used; with 0, the next one is
+// gathered when the present one is given back. By parameter, the backward pass gives parameters
+// back and reduces gradients one by one, the root's embedding and head are handled apart, and
+// gathers for the backward pass are issued in the forward pass, too, once the unit was given back
+// there. Frozen parameters have neither gradients nor a reduction, and the backward pass ends at
+// the first unit with one that is not frozen.
 #pragma once
 #include <vector>
 

@@ -113,10 +113,29 @@ TEST(Schedule, PrefetchGathersSoManyAhead) {
     for (const Event& event : step_events(model, prefetch, false)) {
       if (event.backward) break;
       if (event.kind == EventKind::gather) gathered++;
-      if (event.kind == EventKind::compute) most = std::max(most, gathered - event.unit - 1);
+      if (event.kind == EventKind::compute && event.unit > 0)
+        most = std::max(most, gathered - event.unit - 1);
     }
     EXPECT_EQ(most, static_cast<size_t>(prefetch));
   }
+}
+
+// The root's operations are those of the head: they come behind the last layer, while the gather of
+// the backward pass's first layer is under way.
+TEST(Schedule, TheHeadIsComputedBetweenThePasses) {
+  const Model model = model_of(kSmall);
+  const size_t last = model.units.size() - 1;
+  for (const bool by_parameter : {false, true})
+    for (const int prefetch : {0, 1, 3}) {
+      std::vector<std::pair<size_t, bool>> order;
+      for (const Event& event : step_events(model, prefetch, by_parameter))
+        if (event.kind == EventKind::compute) order.emplace_back(event.unit, event.backward);
+      const std::vector<std::pair<size_t, bool>> turn(
+          order.begin() + static_cast<ptrdiff_t>(last) - 1,
+          order.begin() + static_cast<ptrdiff_t>(last) + 3);
+      EXPECT_EQ(turn, (std::vector<std::pair<size_t, bool>>{
+                          {last, false}, {0, false}, {0, true}, {last, true}}));
+    }
 }
 
 // By parameter a unit is gathered for its next visit only after it was given back for the present
