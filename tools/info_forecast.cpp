@@ -186,8 +186,9 @@ void ForecastCommand::add_step_options() {
       ->type_name("BYTES");
   number("--prefetch", prefetch_, 0, 8, "units gathered ahead");
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
-  word("--checkpoint", checkpoint_, {"none", "full"},
-       "full: the backward pass computes the activations of layers again");
+  word("--checkpoint", checkpoint_, {"none", "selective", "full"},
+       "full: the backward pass computes the activations of layers again; selective: those behind "
+       "every second matrix");
   word("--loss", loss_, {"fp32", "fused"},
        "fp32: torch's cross_entropy() in that type; fused: one that keeps the logits alone");
   CLI::Option* const codec =

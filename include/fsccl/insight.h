@@ -421,9 +421,9 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   "shard_over" (ranks that share shards; 0: all; "host": a host's), "layout" (per_param, flat,
  *   ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16), "compute" (key of
  *   "tflops"), "optimizer" (adam, momentum, sgd, none), "optimizer_bytes" (of an element),
- *   "keep_bytes", "prefetch", "by_parameter", "checkpoint" (none, full), "loss" (fp32, fused),
- *   "codec" (delta, int8, fp8, mxfp8) or "codec_ratio", "codec_gb_per_s", "memory_limit_bytes",
- *   "experts_per_token".
+ *   "keep_bytes", "prefetch", "by_parameter", "checkpoint" (none, selective, full), "loss" (fp32,
+ *   fused), "codec" (delta, int8, fp8, mxfp8) or "codec_ratio", "codec_gb_per_s",
+ *   "memory_limit_bytes", "experts_per_token".
  * - "calibration": a step that was measured on this machine with this model: "configuration" (what
  *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
  * - "measured_communication_s": of a step without accumulation, as `fsccl-perf step` measures it.

@@ -29,6 +29,7 @@ void write_memory(const Forecast& forecast, JsonWriter& out) {
            {"transports_bytes", memory.transports},
            {"context_bytes", memory.context},
            {"total_bytes", memory.total()},
+           {"at_once_bytes", memory.at_once},
            {"limit_bytes", forecast.memory_limit},
            {"fits", forecast.fits()},
            {"host_parameter_slots_bytes", memory.host_slots},
@@ -54,7 +55,7 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
            {"prefetch", setup.prefetch},
            {"keep_bytes", setup.keep_bytes},
            {"by_parameter", setup.by_parameter},
-           {"checkpoint", setup.checkpoint ? "full" : "none"},
+           {"checkpoint", kCheckpoints[static_cast<size_t>(setup.checkpoint)]},
            {"loss", setup.fused_loss ? "fused" : "fp32"},
            {"codec_ratio", setup.codec_ratio},
            {"codec_gb_per_s", setup.codec_gb_per_s}});
@@ -118,40 +119,17 @@ void write_spans(const Forecaster& forecaster, const Forecast& forecast, JsonWri
   out.end_list();
 }
 
-void write_memory_line(const Forecaster& forecaster, const Forecast& forecast, JsonWriter& out) {
+void write_memory_line(const Forecast& forecast, JsonWriter& out) {
   const Memory& all = forecast.memory;
   const uint64_t still =
       all.shards + all.sharded_gradients + all.optimizer + all.transports + all.context;
-  const Activations activations = activations_of(forecaster.model(), forecast.setup);
-  const auto sharers = static_cast<uint64_t>(
-      all.host_slots ? shard_group(forecast.setup, forecaster.machine()).per_host : 1);
-  const auto point = [&](size_t i, double at_ns, double held) {
-    out.map({{"at_ms", at_ns * kMs},
-             {"still_bytes", still},
-             {"slots_bytes",
-              forecast.slots.live_parameters[i] / sharers + forecast.slots.live_gradients[i]},
-             {"activations_bytes", held}});
-  };
-  // The root holds of_root, and all other units hold of_others. By parameter, the head's backward
-  // pass, which is the root's, comes before those of the layers.
-  double of_root = 0, of_others = 0, before_ns = 0;
-  bool forward = true;
   out.begin_list();
-  for (size_t i = 0; i < forecast.events.size(); i++) {
-    const Event& event = forecast.events[i];
-    if (event.kind == EventKind::compute) {
-      if (event.backward && forward) point(i, before_ns, of_root + of_others + activations.loss);
-      forward = !event.backward;
-      // A backward pass that computes activations again holds them while it runs.
-      if (event.backward && activations.again[event.unit] > 0)
-        point(i, before_ns, of_root + of_others + activations.again[event.unit]);
-      if (event.unit == 0)
-        of_root = event.backward ? 0 : activations.after[0];
-      else
-        of_others = activations.after[event.unit - (event.backward ? 1 : 0)] - activations.after[0];
-    }
-    before_ns = forecast.line.event_ns[i];
-    point(i, before_ns, of_root + of_others);
+  for (const MemoryPoint& point : forecast.points) {
+    const size_t over = point.before ? point.event : point.event + 1;  // events that are over
+    out.map({{"at_ms", over > 0 ? forecast.line.event_ns[over - 1] * kMs : 0},
+             {"still_bytes", still},
+             {"slots_bytes", point.parameter_slots + point.gradient_slots},
+             {"activations_bytes", point.activations}});
   }
   out.end_list();
 }
@@ -172,7 +150,7 @@ void write_search(const std::vector<Choice>& choices, const StepConfig& setup, J
              {"prefetch", choice.setup.prefetch},
              {"by_parameter", choice.setup.by_parameter},
              {"codec_ratio", choice.setup.codec_ratio},
-             {"checkpoint", choice.setup.checkpoint ? "full" : "none"},
+             {"checkpoint", kCheckpoints[static_cast<size_t>(choice.setup.checkpoint)]},
              {"step_s", choice.step_ns * kS},
              {"exposed_s", choice.exposed_ns * kS},
              {"tokens_per_s_per_rank", choice.tokens_per_s_per_rank},
@@ -394,7 +372,7 @@ Status write_extras(const JsonValue& given, Forecaster& forecaster, const Foreca
   if (wanted(given, "timeline"))
     out.entry("timeline", [&] {
       out.map({{"spans", [&] { write_spans(forecaster, forecast, out); }},
-               {"memory", [&] { write_memory_line(forecaster, forecast, out); }}});
+               {"memory", [&] { write_memory_line(forecast, out); }}});
     });
   return success();
 }

@@ -54,6 +54,8 @@ class Estimator {
   double flops_of(const ModelUnit& unit) const;
   double activations_of(const ModelUnit& unit) const;
   double checkpoint_of(const ModelUnit& unit) const;
+  // Adds what no file gives: the figures of selective checkpointing, and the largest gradient.
+  void add_backward(ModelUnit* unit) const;
   double logits_of(const ModelUnit& unit) const;
 
  private:
@@ -212,6 +214,32 @@ double Estimator::checkpoint_of(const ModelUnit& unit) const {
   return 0;
 }
 
+void Estimator::add_backward(ModelUnit* unit) const {
+  double kept = 0, products = 0, again = 0;
+  bool keeps = true;
+  for (const ModelParam& param : unit->params) {
+    const double elements = static_cast<double>(param.elements);
+    if (unit->is_layer() && (is_matrix(param) || is_experts(param))) {
+      const double times = is_experts(param) ? std::max(experts_per_token_, 1) : 1;
+      const auto& dims = param.shape.dims;
+      const auto widest = static_cast<double>(std::max(dims[dims.size() - 2], dims.back()));
+      unit->widest_bytes = std::max(unit->widest_bytes, value_bytes_ * times * widest);
+    }
+    if (is_experts(param)) {
+      products += elements * share_of_experts(param, experts_per_token_);
+      again += elements * share_of_experts(param, experts_per_token_);
+    }
+    if (!is_matrix(param)) continue;
+    if (is_attention_output(param)) kept += static_cast<double>(param.shape.dims[1]);
+    products += elements;
+    (keeps ? kept : again) += keeps ? static_cast<double>(param.shape.dims[0]) : elements;
+    keeps = !keeps;
+  }
+  unit->selective_bytes =
+      std::min(unit->activation_bytes, unit->checkpoint_bytes + value_bytes_ * kept);
+  unit->selective_flops = products > 0 ? unit->forward_flops * again / products : 0;
+}
+
 }  // namespace
 
 Status estimate_missing(Model* model, int experts_per_token, double value_bytes) {
@@ -253,6 +281,7 @@ Status estimate_missing(Model* model, int experts_per_token, double value_bytes)
     if (unit.activation_bytes < 0) unit.activation_bytes = estimator.activations_of(unit);
     if (unit.checkpoint_bytes < 0)
       unit.checkpoint_bytes = std::min(unit.activation_bytes, estimator.checkpoint_of(unit));
+    estimator.add_backward(&unit);
   }
   if (any_attention) model->without_attention.clear();
   if (experts_per_token > 0 && !any_experts)

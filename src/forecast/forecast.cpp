@@ -110,8 +110,11 @@ std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
                       (unit.forward_flops + unit.forward_flops_per_context * setup.sequence) /
                       rate * 1e9;
     made.backward_ns = tokens * backward[u] / rate * 1e9;
-    made.recompute_ns =
-        setup.checkpoint && unit.is_layer() && made.backward_ns > 0 ? made.forward_ns : 0;
+    if (unit.is_layer() && made.backward_ns > 0) {
+      if (setup.checkpoint == Checkpoint::full) made.recompute_ns = made.forward_ns;
+      if (setup.checkpoint == Checkpoint::selective)
+        made.recompute_ns = tokens * unit.selective_flops / rate * 1e9;
+    }
     times.push_back(std::move(made));
   }
   return times;
@@ -154,7 +157,9 @@ Result<Forecast> Forecaster::run(const StepConfig& setup) {
   forecast.kept = kept_units(model_, slot_bytes, setup.keep_bytes);
   FSCCL_ASSIGN(const Slots* slots, slots_of(setup, *places, forecast.events, forecast.kept));
   forecast.slots = *slots;
-  forecast.memory = memory_of(model_, setup, machine_, places->units, *slots);
+  forecast.points =
+      memory_points(model_, setup, machine_, forecast.events, places->units, forecast.kept, *slots);
+  forecast.memory = memory_of(model_, setup, machine_, places->units, *slots, forecast.points);
   forecast.units = times_of(setup, *prices);
   forecast.line = timeline(forecast, forecast.units);
   for (const Event& event : forecast.events) {

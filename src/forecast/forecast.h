@@ -20,6 +20,7 @@ struct Forecast {
   std::vector<Event> events;
   std::vector<bool> kept;
   std::vector<UnitTimes> units;
+  std::vector<MemoryPoint> points;
   // bytes that a rank moves in its host and receives from others, in a step
   double within_bytes = 0, between_bytes = 0;
   double low_ns = 0, high_ns = 0;  // the interval of the step's time

@@ -4,6 +4,7 @@
 
 #include "allocators/placement/collective_region.h"
 #include "base/round_up.h"
+#include "forecast/estimate.h"
 #include "fsccl/transport.h"
 #include "transports/shm/shm.h"
 
@@ -112,6 +113,55 @@ uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
   return bytes + filled * static_cast<uint64_t>(group.hosts) * FSCCL_TRANSPORT_SLOTS;
 }
 
+// The parameters and gradients that FSDP2 holds without this library's slots. It frees the
+// parameters of a unit that is kept after the unit's backward pass. Torch makes gradients in the
+// type of the computation. FSDP2 copies those of a unit to what it reduces, and keeps that until it
+// reduces the next unit (torch 2.15, _fsdp_param_group.py, post_backward).
+class StockSlots {
+ public:
+  StockSlots(const Model& model, const StepConfig& setup,
+             const std::vector<const UnitLayout*>& places, const std::vector<bool>& kept)
+      : places_(places), kept_(kept), gathered_(places.size()), size_(dtype_size(setup.wire)) {
+    for (const ModelParam& param : model.units[0].params)
+      if (!param.frozen && !is_table(param)) head_ += param.elements * size_;
+  }
+  // An event finds what it needs: a layer's gradients are made before its backward pass is over,
+  // and copied before they are reduced. The head's gradients come after those of the loss.
+  void before(const Event& event) {
+    const size_t u = event.unit;
+    if (event.kind == EventKind::gather) gathered_[u] = true;
+    if (event.kind == EventKind::compute && event.backward && u != 0) of_unit_ = made(u);
+    if (event.kind == EventKind::reduce) {
+      if (u == 0) of_head_ = made(0);
+      copy_ = places_[u]->gradients.bytes;
+    }
+  }
+  void after(const Event& event) {
+    const size_t u = event.unit;
+    if (event.kind == EventKind::compute && event.backward && u == 0) of_head_ = head_;
+    if (event.kind == EventKind::give_back && (event.backward || !kept_[u])) gathered_[u] = false;
+    if (event.kind == EventKind::reduce) (u == 0 ? of_head_ : of_unit_) = 0;
+  }
+  uint64_t parameters() const {
+    uint64_t bytes = 0;
+    for (size_t u = 0; u < gathered_.size(); u++)
+      bytes += gathered_[u] ? places_[u]->parameters.bytes : 0;
+    return bytes;
+  }
+  uint64_t gradients_of_unit() const { return of_unit_; }
+  uint64_t gradients() const { return of_head_ + of_unit_ + copy_; }
+
+ private:
+  uint64_t made(size_t unit) const { return places_[unit]->reduced.elements * size_; }
+
+  const std::vector<const UnitLayout*>& places_;
+  const std::vector<bool>& kept_;
+  std::vector<bool> gathered_;
+  const uint64_t size_;
+  uint64_t head_ = 0;  // gradients of the root's parameters but for its tables of embeddings
+  uint64_t of_head_ = 0, of_unit_ = 0, copy_ = 0;
+};
+
 }  // namespace
 
 Result<Slots> plan_slots_of(const std::vector<Event>& events,
@@ -141,20 +191,87 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
   double held = 0, working = 0;
   for (size_t u = 0; u < model.units.size(); u++) {
     const ModelUnit& unit = model.units[u];
-    const bool drops = setup.checkpoint && unit.is_layer(), passes_back = u == 0 || u >= first;
-    if (passes_back) held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
+    const bool passes_back = u == 0 || u >= first;
+    const double kept = unit.kept_bytes(setup.checkpoint);
+    if (passes_back) held += tokens * kept;
     made.after.push_back(held);
     if (!setup.fused_loss) made.loss += tokens * unit.loss_bytes;
     // The backward pass of a checkpointed unit recomputes all of its activations.
-    made.again.push_back(drops && passes_back ? tokens * unit.activation_bytes : 0);
-    working = std::max(working, made.again.back());
+    const bool drops = passes_back && kept < unit.activation_bytes;
+    made.again.push_back(drops ? tokens * unit.activation_bytes : 0);
+    made.gradient.push_back(passes_back ? tokens * unit.widest_bytes : 0);
+    working = std::max(working, made.again.back() + made.gradient.back());
   }
-  made.most = held + std::max(working, made.loss);
+  // The backward pass begins with the root's, which gives back what the head has kept.
+  const double of_root = model.units.size() > 1 ? made.after.front() : 0;
+  made.most = held + std::max(working - of_root, made.loss);
   return made;
 }
 
+// The root's head holds of_root, and all other units hold of_others. The root is computed between
+// the passes over the layers.
+std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& setup,
+                                       const Machine& machine, const std::vector<Event>& events,
+                                       const std::vector<const UnitLayout*>& places,
+                                       const std::vector<bool>& kept, const Slots& slots) {
+  const Activations activations = activations_of(model, setup);
+  const auto sharers =
+      static_cast<uint64_t>(shares_slots(machine) ? shard_group(setup, machine).per_host : 1);
+  StockSlots stock(model, setup, places, kept);
+  std::vector<MemoryPoint> points;
+  double of_root = 0, of_others = 0;
+  uint64_t sharded = 0;
+  bool forward = true;
+  const auto add = [&](size_t i, bool before, double more) {
+    const size_t last = before && i > 0 ? i - 1 : i;  // the last event that is over
+    MemoryPoint point{i,
+                      before,
+                      slots.live_parameters[last] / sharers,
+                      slots.live_gradients[last],
+                      sharded,
+                      of_root + of_others + more};
+    if (machine.carrier == Carrier::nccl)
+      point.parameter_slots = stock.parameters(), point.gradient_slots = stock.gradients();
+    points.push_back(point);
+  };
+  for (size_t i = 0; i < events.size(); i++) {
+    const Event& event = events[i];
+    const size_t u = event.unit;
+    stock.before(event);
+    if (event.kind == EventKind::compute) {
+      // A backward pass that computes activations again holds them while it runs.
+      // Where gradients have no slots, those of the unit take the place of those of activations.
+      const auto has = static_cast<double>(
+          machine.carrier == Carrier::nccl && u != 0 ? stock.gradients_of_unit() : 0);
+      if (event.backward)
+        add(i, true,
+            std::max(forward ? activations.loss : 0.0,
+                     activations.again[u] + std::max(0.0, activations.gradient[u] - has)));
+      forward = !event.backward;
+      if (u == 0)
+        of_root = event.backward ? 0 : activations.after[0];
+      else
+        of_others = activations.after[u - (event.backward ? 1 : 0)] - activations.after[0];
+    }
+    if (event.kind == EventKind::reduce) {
+      const UnitLayout& unit = *places[u];
+      sharded += (event.param < unit.params.size() ? unit.params[event.param] : unit)
+                     .reduced.shard_elements;
+      add(i, true, 0);
+    }
+    stock.after(event);
+    add(i, false, 0);
+  }
+  for (MemoryPoint& point : points) {
+    if (setup.accumulate > 1) point.sharded_gradients = sharded;  // they stay between micro-batches
+    point.sharded_gradients *= dtype_size(setup.sharded_grad);
+  }
+  return points;
+}
+
 Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
-                 const std::vector<const UnitLayout*>& places, const Slots& slots) {
+                 const std::vector<const UnitLayout*>& places, const Slots& slots,
+                 const std::vector<MemoryPoint>& points) {
   Memory memory;
   uint64_t shard = 0, trained = 0;
   for (const UnitLayout* unit : places) {
@@ -169,10 +286,26 @@ Memory memory_of(const Model& model, const StepConfig& setup, const Machine& mac
   const auto sharers = static_cast<uint64_t>(shared ? shard_group(setup, machine).per_host : 1);
   memory.host_slots = shared ? slots.parameters : 0;
   memory.parameter_slots = (slots.parameters + sharers - 1) / sharers;
+  if (machine.carrier == Carrier::nccl) {
+    memory.parameter_slots = memory.gradient_slots = 0;
+    for (const MemoryPoint& point : points) {
+      memory.parameter_slots = std::max(memory.parameter_slots, point.parameter_slots);
+      memory.gradient_slots = std::max(memory.gradient_slots, point.gradient_slots);
+    }
+  }
   constexpr double kMost = 1e18;  // more than any rank has
   memory.activations = static_cast<uint64_t>(std::min(kMost, activations_of(model, setup).most));
   memory.transports = transport_bytes(setup, machine, places);
   memory.context = machine.context_bytes;
+  const uint64_t still = memory.shards + memory.optimizer + memory.transports + memory.context;
+  for (const MemoryPoint& point : points) {
+    const bool pool = machine.carrier != Carrier::nccl;
+    const uint64_t held = pool ? memory.parameter_slots + memory.gradient_slots
+                               : point.parameter_slots + point.gradient_slots;
+    memory.at_once =
+        std::max(memory.at_once, still + held + point.sharded_gradients +
+                                     static_cast<uint64_t>(std::min(kMost, point.activations)));
+  }
   return memory;
 }
 

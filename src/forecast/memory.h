@@ -1,7 +1,7 @@
 // The largest memory that a rank holds, by owner. The slots are placed by the planner that runs in
-// training (allocators/pool): the events of a step take and give back slots in two of its regions,
-// until these are planned. One region has the slots that the ranks of a host share, the other has a
-// rank's own.
+// training (allocators/placement): the events of a step take and give back slots in two of its
+// regions, until these are planned. One region has the slots that the ranks of a host share, the
+// other has a rank's own.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,6 +20,11 @@ struct Memory {
   // planned_bytes
   uint64_t host_slots = 0;
   uint64_t activations = 0, transports = 0, context = 0;
+  // The most that is held at one time. It is less than the total, because owners have their maxima
+  // at different times. A pool's slots count as held for the whole step.
+  uint64_t at_once = 0;
+  // Returns the sum of the owners' maxima, which is what a rank needs: an allocator seldom gives
+  // what one owner has freed to another owner.
   uint64_t total() const {
     return shards + sharded_gradients + optimizer + parameter_slots + gradient_slots + activations +
            transports + context;
@@ -35,17 +40,33 @@ Result<Slots> plan_slots_of(const std::vector<Event>& events,
                             const std::vector<const UnitLayout*>& places,
                             const std::vector<bool>& kept, bool by_parameter);
 
-Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
-                 const std::vector<const UnitLayout*>& places, const Slots& slots);
-
 // The bytes of activations of a rank. A unit before the first one with a parameter that is not
 // frozen has no backward pass, so it leaves none.
 struct Activations {
   std::vector<double> after;  // held after the forward passes of units 0 to u, by unit
-  std::vector<double> again;  // held in addition while the backward pass of the unit runs
-  double loss = 0;            // held in addition when the backward pass begins
-  double most = 0;            // the most that are held at any time
+  // Held in addition while the backward pass of the unit runs: activations that are computed again,
+  // and the largest gradient of one.
+  std::vector<double> again, gradient;
+  double loss = 0;  // held in addition when the backward pass begins
+  double most = 0;  // the most that are held at any time
 };
 Activations activations_of(const Model& model, const StepConfig& setup);
+
+// MemoryPoint tells what a rank holds at a moment of the first micro-batch, apart from what stays
+// for the whole step.
+struct MemoryPoint {
+  size_t event = 0;
+  bool before = false;  // the moment before the event, and not the one behind it
+  uint64_t parameter_slots = 0, gradient_slots = 0, sharded_gradients = 0;
+  double activations = 0;
+};
+std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& setup,
+                                       const Machine& machine, const std::vector<Event>& events,
+                                       const std::vector<const UnitLayout*>& places,
+                                       const std::vector<bool>& kept, const Slots& slots);
+
+Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
+                 const std::vector<const UnitLayout*>& places, const Slots& slots,
+                 const std::vector<MemoryPoint>& points);
 
 }  // namespace fsccl::forecast

@@ -144,6 +144,10 @@ bool ModelUnit::is_layer() const {
       return true;
   return false;
 }
+double ModelUnit::kept_bytes(Checkpoint checkpoint) const {
+  if (!is_layer() || checkpoint == Checkpoint::none) return activation_bytes;
+  return checkpoint == Checkpoint::full ? checkpoint_bytes : selective_bytes;
+}
 std::vector<ParamShape> ModelUnit::shapes() const {
   std::vector<ParamShape> shapes;
   for (const ModelParam& param : params) shapes.push_back(param.shape);

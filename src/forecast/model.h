@@ -16,6 +16,7 @@
 
 #include "base/json_value.h"
 #include "base/status.h"
+#include "forecast/step_config.h"
 #include "layout/layout.h"
 
 namespace fsccl::forecast {
@@ -36,7 +37,11 @@ struct ModelUnit {
   double forward_flops_per_context = kUnknown;
   // bytes that a token needs until the unit's backward pass is over
   double activation_bytes = kUnknown;
-  double checkpoint_bytes = kUnknown;  // bytes of a token with checkpointing: the unit's input
+  double checkpoint_bytes = kUnknown;  // bytes of a token with full checkpointing: the unit's input
+  // Bytes of a token with selective checkpointing, and the operations that it makes again.
+  double selective_bytes = 0, selective_flops = 0;
+  // Bytes of a token that the largest gradient of an activation takes in a layer's backward pass.
+  double widest_bytes = 0;
   double loss_bytes =
       kUnknown;  // bytes of a token that the backward pass of the loss takes besides
 
@@ -45,6 +50,8 @@ struct ModelUnit {
   bool trains() const;                // some parameter is not frozen
   // true if a component of its name ends in a digit: "layers.3", "layers.3.experts"
   bool is_layer() const;
+  // Returns the bytes of a token that the unit keeps. Only layers are checkpointed.
+  double kept_bytes(Checkpoint checkpoint) const;
   std::vector<ParamShape> shapes() const;
   std::vector<ParamShape> trained_shapes() const;
   bool same_shapes(const ModelUnit& other) const;  // compares the figures per token, too

@@ -64,17 +64,17 @@ std::vector<StepConfig> candidates(const StepConfig& setup, const Forecaster& fo
   // Bytes that are kept: none, half of the model or all of it. std::nullopt: slots by parameter.
   std::vector<std::optional<uint64_t>> keeps{std::nullopt};
   for (const uint64_t bytes : std::set{uint64_t{0}, all / 2, all}) keeps.emplace_back(bytes);
-  constexpr std::array kCheckpoints{false, true};
+  constexpr std::array kWays{Checkpoint::none, Checkpoint::selective, Checkpoint::full};
   constexpr std::array kPrefetches{0, 1, 2};
   const auto batches = batches_of(setup);
-  const size_t of_a_degree = batches.size() * kCheckpoints.size() * kPrefetches.size() *
-                             keeps.size() * (setup.codec_ratio > 1 ? 2 : 1);
+  const size_t of_a_degree = batches.size() * kWays.size() * kPrefetches.size() * keeps.size() *
+                             (setup.codec_ratio > 1 ? 2 : 1);
   const std::vector<int> degrees =
       some_degrees(possible, setup, forecaster.machine(), kMostCandidates / of_a_degree);
   std::vector<StepConfig> made{setup};
   for (const auto& [batch, accumulate] : batches)
     for (const int degree : degrees)
-      for (const bool checkpoint : kCheckpoints)
+      for (const Checkpoint checkpoint : kWays)
         for (const int prefetch : kPrefetches)
           for (const std::optional<uint64_t>& keep : keeps) {
             StepConfig one = setup;

@@ -147,10 +147,11 @@ class ConfigReader : JsonReader {
       setup->layout = FSCCL_LAYOUT_PER_PARAM;
     else if (!layout.empty())
       return wrong("layout is \"{}\": give per_param, flat or ragged", layout);
-    if (checkpoint == "full" || checkpoint == "none")
-      setup->checkpoint = checkpoint == "full";
+    const auto known = std::find(kCheckpoints.begin(), kCheckpoints.end(), checkpoint);
+    if (known != kCheckpoints.end())
+      setup->checkpoint = static_cast<Checkpoint>(known - kCheckpoints.begin());
     else if (!checkpoint.empty())
-      return wrong("checkpoint is \"{}\": give full or none", checkpoint);
+      return wrong("checkpoint is \"{}\": give none, selective or full", checkpoint);
     if (loss == "fp32" || loss == "fused")
       setup->fused_loss = loss == "fused";
     else if (!loss.empty())

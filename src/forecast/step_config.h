@@ -2,7 +2,9 @@
 // of fsccl_forecast() in insight.h describes the keys.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "base/json_value.h"
@@ -12,6 +14,12 @@
 namespace fsccl::forecast {
 
 inline constexpr int kMostBatch = 1 << 20, kMostAccumulate = 1 << 16, kMostPrefetch = 8;
+
+// A layer keeps for its backward pass all activations (none); or its input, and the results of
+// attention and of every second matrix, the first, the third, and so on, as torchtitan does
+// (selective); or its input alone (full). The backward pass computes the rest again.
+enum class Checkpoint : uint8_t { none, selective, full };
+inline constexpr std::array<std::string_view, 3> kCheckpoints{"none", "selective", "full"};
 
 struct StepConfig {
   int ranks = 1;
@@ -31,7 +39,7 @@ struct StepConfig {
       0;             // bytes of gathered parameters that stay from the forward to the backward pass
   int prefetch = 1;  // units gathered ahead
   bool by_parameter = false;
-  bool checkpoint = false;
+  Checkpoint checkpoint = Checkpoint::none;
   bool fused_loss = false;    // the loss keeps nothing beside its logits
   double codec_ratio = 1;     // factor by which a codec shortens what gathers move between hosts
   double codec_gb_per_s = 0;  // speed of the codec; 0: it takes no time

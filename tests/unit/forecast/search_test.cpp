@@ -48,7 +48,7 @@ TEST(Search, GoesOnToTheNeighboursOfTheBest) {
   Forecaster forecaster(model, machine_of(kHosts));
   StepConfig setup;
   setup.ranks = 8;
-  setup.checkpoint = true;
+  setup.checkpoint = Checkpoint::full;
   const Forecast without = forecaster.run(setup).take();
   const uint64_t unit = model.units[1].elements() * dtype_size(setup.wire);
   setup.memory_limit = without.memory.total() + unit / 8 * 7;
