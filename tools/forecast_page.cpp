@@ -57,8 +57,8 @@ std::string memory_chart(const Json& answer) {
   if (!answer.contains("timeline")) return {};
   Line all{"all in use", {}, 0, false, false, true}, slots{"slots", {}, 1, false, false, true};
   Line activations{"activations", {}, 2, false, false, true}, limit{"limit", {}, 7, true};
-  // Slots stay reserved where the plan has places for others, so a rank needs more than is in use.
-  Line needed{"needed, with all slots of the plan", {}, 3, true};
+  // Memory that one owner has freed stays reserved, so a rank needs more than is in use.
+  Line needed{"needed: the most of each owner", {}, 3, true};
   const double most = number_at(answer["memory"], "limit_bytes");
   for (const Json& point : answer["timeline"]["memory"]) {
     const double at = number_at(point, "at_ms"), of_slots = number_at(point, "slots_bytes"),
@@ -101,6 +101,7 @@ std::string memory_table(const Json& answer) {
   };
   for (const auto& [key, name] : kMemoryParts) row(key, name);
   row("total_bytes", "all");
+  row("at_once_bytes", "at one time");
   if (memory["limit_bytes"].get<uint64_t>()) row("limit_bytes", "limit");
   return draw(table);
 }

@@ -65,14 +65,14 @@ std::string head(const Json& answer) {
 
 std::string memory_text(const Json& answer) {
   const Json& memory = answer["memory"];
-  std::string text = fmt::format("{:<34} {:>14}\n", "memory of a rank at its peak", "bytes");
+  std::string text = fmt::format("{:<34} {:>14}\n", "memory of a rank, at most", "bytes");
   for (const auto& [key, name] : kMemoryParts)
     text += fmt::format("  {:<32} {:>14}\n", name, bytes_of(memory, key));
   text += fmt::format("  {:<32} {:>14}", "all", bytes_of(memory, "total_bytes"));
   if (memory["limit_bytes"].get<uint64_t>())
     text += fmt::format(" of {}: {}", bytes_of(memory, "limit_bytes"),
                         memory["fits"].get<bool>() ? "fits" : "DOES NOT FIT");
-  text += "\n";
+  text += fmt::format("\n  {:<32} {:>14}\n", "at one time", bytes_of(memory, "at_once_bytes"));
   if (answer.contains("advice"))
     text += fmt::format("  what to change: {}\n", answer["advice"].get<std::string>());
   return text + "\n";

@@ -69,8 +69,9 @@ UnitSize small_unit(size_t streaming_bytes) {
   const size_t elements = std::clamp<size_t>(streaming_bytes / 8, 4096, kLarge.elements);
   return {elements, std::min<size_t>(kElements / elements, 64)};
 }
-constexpr int kRounds = 5;      // the first is not counted, because its memory is untouched
-constexpr int kMostTurns = 16;  // most ranks that share cores in a measurement
+constexpr int kRounds = 5;  // the first is not counted, because its memory is untouched
+// The most ranks that share cores in a measurement, unless two of them share each core.
+constexpr int kMostTurns = 16;
 
 // The seconds of a unit: medians over the rounds of the mean over all units. The mean includes
 // calls that something disturbs, as the time of a step does.
@@ -279,15 +280,12 @@ Moved moved_by(int ranks, UnitSize size, Types types) {
 
 // Adds what ranks that each have a core take for each KiB that one of them reads or writes. `ranks`
 // of them were measured, and `sharers` shared a core.
-void add_passes(const UnitSeconds& seconds, UnitSize size, int ranks, double sharers, Types types,
-                const std::string& how, Json* costs) {
+void add_passes(const UnitSeconds& seconds, double reduce, UnitSize size, int ranks, double sharers,
+                Types types, const std::string& how, Json* costs) {
   const Moved moved = moved_by(ranks, size, types);
   const double per_kib = 1e9 * ranks / sharers;
-  // Where ranks share cores, one that has reduced early leaves its core to the others, and this
-  // time is found only if a gather follows, as it does in a backward pass.
-  const double reduce = sharers > 1 ? seconds.both - seconds.gather : seconds.reduce;
   (*costs)["gather" + how] = per_kib * seconds.gather / moved.gather_kib;
-  (*costs)["reduce" + how] = per_kib * std::max(reduce, 0.0) / moved.reduce_kib;
+  (*costs)["reduce" + how] = per_kib * reduce / moved.reduce_kib;
 }
 
 std::optional<Json> measured_costs(Types types, int ranks, int cores) {
@@ -297,14 +295,18 @@ std::optional<Json> measured_costs(Types types, int ranks, int cores) {
   if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
   found["streaming_bytes"] = two->explained["streaming_bytes"];
   // Ranks that share cores wait for their turns, so they are measured as they will run.
-  const bool share = ranks > cores;
-  const int many = share ? std::clamp(ranks, 2, kMostTurns) : 2;
-  const std::optional<Measured> units = share ? measured_on(many, types) : two;
-  if (!units) return std::nullopt;
+  const int most = std::max(kMostTurns, 2 * cores), many = std::clamp(ranks, 2, most);
   const double sharers = std::max(1.0, static_cast<double>(many) / cores);
-  add_passes(units->large, kLarge, many, share ? sharers : 1, types, "_ns_per_kib", &found);
-  add_passes(units->small, units->small_size, many, share ? sharers : 1, types,
-             "_cached_ns_per_kib", &found);
+  const std::optional<Measured> units = sharers > 1 && many > 2 ? measured_on(many, types) : two;
+  if (!units) return std::nullopt;
+  const UnitSeconds &small = units->small, &large = units->large;
+  // A rank that has reduced a small unit leaves its core to the others, and waits for them in the
+  // next gather. In a large unit this is a small part of the time.
+  const double of_small =
+      sharers > 1 ? std::max(small.reduce, small.both - small.gather) : small.reduce;
+  add_passes(large, large.reduce, kLarge, many, sharers, types, "_ns_per_kib", &found);
+  add_passes(small, of_small, units->small_size, many, sharers, types, "_cached_ns_per_kib",
+             &found);
   return found;
 }
 

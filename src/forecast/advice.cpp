@@ -31,7 +31,7 @@ std::vector<std::string> changes_of(const StepConfig& from, const StepConfig& to
 
 // Says what lowers the memory of a rank beyond what the search has tried. `least` is the choice
 // that takes least. A way is named only if it can give back a tenth of what is too much.
-std::string lowering(const Forecaster& forecaster, const Forecast& least) {
+std::string lowering(Forecaster& forecaster, const Forecast& least) {
   constexpr double kMuch = 1.25;
   const StepConfig& setup = least.setup;
   const Memory& memory = least.memory;
@@ -68,8 +68,9 @@ std::string lowering(const Forecaster& forecaster, const Forecast& least) {
   }
   StepConfig fused = setup;
   fused.fused_loss = true;
-  if (helps(activations_of(forecaster.model(), setup).most -
-            activations_of(forecaster.model(), fused).most))
+  if (const Result<Forecast> with = forecaster.run(fused);
+      with.ok() && helps(static_cast<double>(memory.activations) -
+                         static_cast<double>(with.value().memory.activations)))
     ways.emplace_back("a fused loss");
   if (helps(static_cast<double>(memory.activations))) {
     if (setup.batch > 1) ways.push_back(fmt::format("a smaller batch ({} now)", setup.batch));

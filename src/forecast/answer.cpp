@@ -121,13 +121,12 @@ void write_spans(const Forecaster& forecaster, const Forecast& forecast, JsonWri
 
 void write_memory_line(const Forecast& forecast, JsonWriter& out) {
   const Memory& all = forecast.memory;
-  const uint64_t still =
-      all.shards + all.sharded_gradients + all.optimizer + all.transports + all.context;
+  const uint64_t still = all.shards + all.optimizer + all.transports + all.context;
   out.begin_list();
   for (const MemoryPoint& point : forecast.points) {
     const size_t over = point.before ? point.event : point.event + 1;  // events that are over
     out.map({{"at_ms", over > 0 ? forecast.line.event_ns[over - 1] * kMs : 0},
-             {"still_bytes", still},
+             {"still_bytes", still + point.sharded_gradients},
              {"slots_bytes", point.parameter_slots + point.gradient_slots},
              {"activations_bytes", point.activations}});
   }
@@ -244,6 +243,11 @@ void write_unknown(const Forecaster& forecaster, const StepConfig& setup, bool m
     out.text(
         "operations and activations: estimated from the shapes of the parameters "
         "(fsccl_torch.export_model() counts them)");
+  if (setup.checkpoint == Checkpoint::selective)
+    out.text(
+        "what selective checkpointing keeps and computes again: estimated from the shapes of "
+        "matrices; the result of attention counts where the name of its output projection is known "
+        "(o_proj, out_proj, attention.wo, attn.c_proj)");
   if (!forecaster.model().without_attention.empty())
     out.text(fmt::format(
         "attention of {}: no parameter has the name of an output projection (o_proj, out_proj, "

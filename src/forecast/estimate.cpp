@@ -215,29 +215,32 @@ double Estimator::checkpoint_of(const ModelUnit& unit) const {
 }
 
 void Estimator::add_backward(ModelUnit* unit) const {
-  double kept = 0, products = 0, again = 0;
+  if (!unit->is_layer()) {
+    for (const ModelParam& param : unit->params) {
+      if (param.frozen) continue;
+      const bool table = is_table(param), head = is_head(*unit, param);
+      if (!table || head) unit->head_elements += param.elements;
+      if (table && head) unit->tied_elements += param.elements;
+    }
+    return;
+  }
+  double kept = 0, kept_flops = 0;
   bool keeps = true;
   for (const ModelParam& param : unit->params) {
-    const double elements = static_cast<double>(param.elements);
-    if (unit->is_layer() && (is_matrix(param) || is_experts(param))) {
-      const double times = is_experts(param) ? std::max(experts_per_token_, 1) : 1;
-      const auto& dims = param.shape.dims;
-      const auto widest = static_cast<double>(std::max(dims[dims.size() - 2], dims.back()));
-      unit->widest_bytes = std::max(unit->widest_bytes, value_bytes_ * times * widest);
-    }
-    if (is_experts(param)) {
-      products += elements * share_of_experts(param, experts_per_token_);
-      again += elements * share_of_experts(param, experts_per_token_);
-    }
-    if (!is_matrix(param)) continue;
-    if (is_attention_output(param)) kept += static_cast<double>(param.shape.dims[1]);
-    products += elements;
-    (keeps ? kept : again) += keeps ? static_cast<double>(param.shape.dims[0]) : elements;
+    if (!is_matrix(param) && !is_experts(param)) continue;
+    const auto& dims = param.shape.dims;
+    const double times = is_experts(param) ? std::max(experts_per_token_, 1) : 1;
+    const auto out = static_cast<double>(dims[dims.size() - 2]),
+               in = static_cast<double>(dims.back());
+    unit->widest_bytes = std::max(unit->widest_bytes, value_bytes_ * times * std::max(out, in));
+    if (is_experts(param)) continue;
+    if (is_attention_output(param)) kept += in;
+    if (keeps) kept += out, kept_flops += 2 * static_cast<double>(param.elements);
     keeps = !keeps;
   }
   unit->selective_bytes =
       std::min(unit->activation_bytes, unit->checkpoint_bytes + value_bytes_ * kept);
-  unit->selective_flops = products > 0 ? unit->forward_flops * again / products : 0;
+  unit->selective_flops = std::max(0.0, unit->forward_flops - kept_flops);
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ Result<Forecast> Forecaster::run(const StepConfig& setup) {
   forecast.slots = *slots;
   forecast.points =
       memory_points(model_, setup, machine_, forecast.events, places->units, forecast.kept, *slots);
-  forecast.memory = memory_of(model_, setup, machine_, places->units, *slots, forecast.points);
+  forecast.memory = memory_of(setup, machine_, places->units, *slots, forecast.points);
   forecast.units = times_of(setup, *prices);
   forecast.line = timeline(forecast, forecast.units);
   for (const Event& event : forecast.events) {

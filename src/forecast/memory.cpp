@@ -4,7 +4,6 @@
 
 #include "allocators/placement/collective_region.h"
 #include "base/round_up.h"
-#include "forecast/estimate.h"
 #include "fsccl/transport.h"
 #include "transports/shm/shm.h"
 
@@ -121,16 +120,23 @@ class StockSlots {
  public:
   StockSlots(const Model& model, const StepConfig& setup,
              const std::vector<const UnitLayout*>& places, const std::vector<bool>& kept)
-      : places_(places), kept_(kept), gathered_(places.size()), size_(dtype_size(setup.wire)) {
-    for (const ModelParam& param : model.units[0].params)
-      if (!param.frozen && !is_table(param)) head_ += param.elements * size_;
-  }
+      : places_(places),
+        kept_(kept),
+        gathered_(places.size()),
+        size_(dtype_size(setup.wire)),
+        head_(model.units[0].head_elements * size_),
+        tied_(model.units[0].tied_elements * size_) {}
   // An event finds what it needs: a layer's gradients are made before its backward pass is over,
   // and copied before they are reduced. The head's gradients come after those of the loss.
   void before(const Event& event) {
     const size_t u = event.unit;
-    if (event.kind == EventKind::gather) gathered_[u] = true;
+    if (event.kind == EventKind::gather && !gathered_[u]) {
+      gathered_[u] = true;
+      parameters_ += places_[u]->parameters.bytes;
+    }
     if (event.kind == EventKind::compute && event.backward && u != 0) of_unit_ = made(u);
+    // Torch adds up the two gradients of a table that is the head as well, so there are three.
+    if (event.kind == EventKind::gradients && u == 0) of_head_ = made(0) + 2 * tied_;
     if (event.kind == EventKind::reduce) {
       if (u == 0) of_head_ = made(0);
       copy_ = places_[u]->gradients.bytes;
@@ -139,16 +145,13 @@ class StockSlots {
   void after(const Event& event) {
     const size_t u = event.unit;
     if (event.kind == EventKind::compute && event.backward && u == 0) of_head_ = head_;
-    if (event.kind == EventKind::give_back && (event.backward || !kept_[u])) gathered_[u] = false;
+    if (event.kind == EventKind::give_back && gathered_[u] && (event.backward || !kept_[u])) {
+      gathered_[u] = false;
+      parameters_ -= places_[u]->parameters.bytes;
+    }
     if (event.kind == EventKind::reduce) (u == 0 ? of_head_ : of_unit_) = 0;
   }
-  uint64_t parameters() const {
-    uint64_t bytes = 0;
-    for (size_t u = 0; u < gathered_.size(); u++)
-      bytes += gathered_[u] ? places_[u]->parameters.bytes : 0;
-    return bytes;
-  }
-  uint64_t gradients_of_unit() const { return of_unit_; }
+  uint64_t parameters() const { return parameters_; }
   uint64_t gradients() const { return of_head_ + of_unit_ + copy_; }
 
  private:
@@ -158,8 +161,9 @@ class StockSlots {
   const std::vector<bool>& kept_;
   std::vector<bool> gathered_;
   const uint64_t size_;
-  uint64_t head_ = 0;  // gradients of the root's parameters but for its tables of embeddings
-  uint64_t of_head_ = 0, of_unit_ = 0, copy_ = 0;
+  const uint64_t head_;  // gradients of the head and of what else the root has behind the layers
+  const uint64_t tied_;  // the part of a table of embeddings
+  uint64_t parameters_ = 0, of_head_ = 0, of_unit_ = 0, copy_ = 0;
 };
 
 }  // namespace
@@ -188,28 +192,18 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
   Activations made;
   const double tokens = static_cast<double>(setup.batch) * setup.sequence;
   const size_t first = model.first_trained();
-  double held = 0, working = 0;
   for (size_t u = 0; u < model.units.size(); u++) {
     const ModelUnit& unit = model.units[u];
-    const bool passes_back = u == 0 || u >= first;
+    const double of_backward = u == 0 || u >= first ? tokens : 0;
     const double kept = unit.kept_bytes(setup.checkpoint);
-    if (passes_back) held += tokens * kept;
-    made.after.push_back(held);
+    made.kept.push_back(of_backward * kept);
+    made.again.push_back(of_backward * (unit.activation_bytes - kept));
+    made.gradient.push_back(of_backward * unit.widest_bytes);
     if (!setup.fused_loss) made.loss += tokens * unit.loss_bytes;
-    // The backward pass of a checkpointed unit recomputes all of its activations.
-    const bool drops = passes_back && kept < unit.activation_bytes;
-    made.again.push_back(drops ? tokens * unit.activation_bytes : 0);
-    made.gradient.push_back(passes_back ? tokens * unit.widest_bytes : 0);
-    working = std::max(working, made.again.back() + made.gradient.back());
   }
-  // The backward pass begins with the root's, which gives back what the head has kept.
-  const double of_root = model.units.size() > 1 ? made.after.front() : 0;
-  made.most = held + std::max(working - of_root, made.loss);
   return made;
 }
 
-// The root's head holds of_root, and all other units hold of_others. The root is computed between
-// the passes over the layers.
 std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& setup,
                                        const Machine& machine, const std::vector<Event>& events,
                                        const std::vector<const UnitLayout*>& places,
@@ -219,17 +213,15 @@ std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& set
       static_cast<uint64_t>(shares_slots(machine) ? shard_group(setup, machine).per_host : 1);
   StockSlots stock(model, setup, places, kept);
   std::vector<MemoryPoint> points;
-  double of_root = 0, of_others = 0;
-  uint64_t sharded = 0;
+  double held = 0;
+  uint64_t sharded = 0, all_sharded = 0;
+  for (const UnitLayout* unit : places) all_sharded += unit->reduced.shard_elements;
   bool forward = true;
   const auto add = [&](size_t i, bool before, double more) {
     const size_t last = before && i > 0 ? i - 1 : i;  // the last event that is over
-    MemoryPoint point{i,
-                      before,
-                      slots.live_parameters[last] / sharers,
-                      slots.live_gradients[last],
-                      sharded,
-                      of_root + of_others + more};
+    MemoryPoint point{
+        i,       before,     slots.live_parameters[last] / sharers, slots.live_gradients[last],
+        sharded, held + more};
     if (machine.carrier == Carrier::nccl)
       point.parameter_slots = stock.parameters(), point.gradient_slots = stock.gradients();
     points.push_back(point);
@@ -239,24 +231,19 @@ std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& set
     const size_t u = event.unit;
     stock.before(event);
     if (event.kind == EventKind::compute) {
-      // A backward pass that computes activations again holds them while it runs.
-      // Where gradients have no slots, those of the unit take the place of those of activations.
-      const auto has = static_cast<double>(
-          machine.carrier == Carrier::nccl && u != 0 ? stock.gradients_of_unit() : 0);
       if (event.backward)
         add(i, true,
             std::max(forward ? activations.loss : 0.0,
-                     activations.again[u] + std::max(0.0, activations.gradient[u] - has)));
+                     activations.again[u] + activations.gradient[u]));
       forward = !event.backward;
-      if (u == 0)
-        of_root = event.backward ? 0 : activations.after[0];
-      else
-        of_others = activations.after[u - (event.backward ? 1 : 0)] - activations.after[0];
+      held = std::max(0.0, held + (event.backward ? -1 : 1) * activations.kept[u]);
     }
     if (event.kind == EventKind::reduce) {
       const UnitLayout& unit = *places[u];
       sharded += (event.param < unit.params.size() ? unit.params[event.param] : unit)
                      .reduced.shard_elements;
+      // The largest shards of parameters may be those of different ranks.
+      sharded = std::min(sharded, all_sharded);
       add(i, true, 0);
     }
     stock.after(event);
@@ -269,7 +256,7 @@ std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& set
   return points;
 }
 
-Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
+Memory memory_of(const StepConfig& setup, const Machine& machine,
                  const std::vector<const UnitLayout*>& places, const Slots& slots,
                  const std::vector<MemoryPoint>& points) {
   Memory memory;
@@ -293,18 +280,21 @@ Memory memory_of(const Model& model, const StepConfig& setup, const Machine& mac
       memory.gradient_slots = std::max(memory.gradient_slots, point.gradient_slots);
     }
   }
-  constexpr double kMost = 1e18;  // more than any rank has
-  memory.activations = static_cast<uint64_t>(std::min(kMost, activations_of(model, setup).most));
+  const auto bytes = [](double activations) {
+    constexpr double kMost = 1e18;  // more than any rank has
+    return static_cast<uint64_t>(std::min(kMost, activations));
+  };
+  for (const MemoryPoint& point : points)
+    memory.activations = std::max(memory.activations, bytes(point.activations));
   memory.transports = transport_bytes(setup, machine, places);
   memory.context = machine.context_bytes;
   const uint64_t still = memory.shards + memory.optimizer + memory.transports + memory.context;
+  const bool pool = machine.carrier != Carrier::nccl;
   for (const MemoryPoint& point : points) {
-    const bool pool = machine.carrier != Carrier::nccl;
-    const uint64_t held = pool ? memory.parameter_slots + memory.gradient_slots
-                               : point.parameter_slots + point.gradient_slots;
-    memory.at_once =
-        std::max(memory.at_once, still + held + point.sharded_gradients +
-                                     static_cast<uint64_t>(std::min(kMost, point.activations)));
+    const uint64_t slots_held = pool ? memory.parameter_slots + memory.gradient_slots
+                                     : point.parameter_slots + point.gradient_slots;
+    memory.at_once = std::max(
+        memory.at_once, still + slots_held + point.sharded_gradients + bytes(point.activations));
   }
   return memory;
 }

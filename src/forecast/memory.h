@@ -40,15 +40,14 @@ Result<Slots> plan_slots_of(const std::vector<Event>& events,
                             const std::vector<const UnitLayout*>& places,
                             const std::vector<bool>& kept, bool by_parameter);
 
-// The bytes of activations of a rank. A unit before the first one with a parameter that is not
-// frozen has no backward pass, so it leaves none.
+// The bytes of activations of a rank, by unit. A unit before the first one with a parameter that is
+// not frozen has no backward pass, so it keeps none.
 struct Activations {
-  std::vector<double> after;  // held after the forward passes of units 0 to u, by unit
+  std::vector<double> kept;  // from the unit's forward pass to its backward pass
   // Held in addition while the backward pass of the unit runs: activations that are computed again,
   // and the largest gradient of one.
   std::vector<double> again, gradient;
   double loss = 0;  // held in addition when the backward pass begins
-  double most = 0;  // the most that are held at any time
 };
 Activations activations_of(const Model& model, const StepConfig& setup);
 
@@ -56,7 +55,7 @@ Activations activations_of(const Model& model, const StepConfig& setup);
 // for the whole step.
 struct MemoryPoint {
   size_t event = 0;
-  bool before = false;  // the moment before the event, and not the one behind it
+  bool before = false;  // true: just before the event is over; false: just after it
   uint64_t parameter_slots = 0, gradient_slots = 0, sharded_gradients = 0;
   double activations = 0;
 };
@@ -65,7 +64,7 @@ std::vector<MemoryPoint> memory_points(const Model& model, const StepConfig& set
                                        const std::vector<const UnitLayout*>& places,
                                        const std::vector<bool>& kept, const Slots& slots);
 
-Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
+Memory memory_of(const StepConfig& setup, const Machine& machine,
                  const std::vector<const UnitLayout*>& places, const Slots& slots,
                  const std::vector<MemoryPoint>& points);
 

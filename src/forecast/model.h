@@ -5,8 +5,8 @@
 // The JSON is that of perf/models ("name", "units": "name", "params": [[name, shape], ...]; groups
 // with "repeat" and "first"). A unit may also give, per token: "forward_flops",
 // "forward_flops_per_context" (times the length of the sequence), "activation_bytes",
-// "checkpoint_bytes" (the bytes of the layer that stay with checkpointing), and "loss_bytes" (the
-// bytes that the loss of what the unit computes takes besides, when its backward pass begins).
+// "checkpoint_bytes" (the bytes of the layer that stay with full checkpointing), and "loss_bytes"
+// (the bytes that the loss of what the unit computes takes besides, when its backward pass begins).
 // Values that a unit does not give are estimated from the shapes of its parameters by the rules in
 // estimate.h. A parameter is frozen, that is it has no gradient, if "frozen" follows its shape:
 // [name, shape, "frozen"].
@@ -42,6 +42,9 @@ struct ModelUnit {
   double selective_bytes = 0, selective_flops = 0;
   // Bytes of a token that the largest gradient of an activation takes in a layer's backward pass.
   double widest_bytes = 0;
+  // The elements that are trained of a unit that is no layer: those behind the layers, and those of
+  // tables of embeddings that are the head as well.
+  uint64_t head_elements = 0, tied_elements = 0;
   double loss_bytes =
       kUnknown;  // bytes of a token that the backward pass of the loss takes besides
 

@@ -47,17 +47,14 @@ class Writer {
       add(EventKind::wait, u, backward);
       if (backward && u == 0 && own_head) add(EventKind::give_back, 0, true, 0);
       gather_to(k + 1 + ahead, k);
-      // A head is computed in the root's second visit. The one visit of a single unit is both
-      // passes.
-      const bool both = has_head ? u == 0 && backward : units() == 1;
-      if (both || (!backward && !(has_head && u == 0))) add(EventKind::compute, u, false);
-      if (backward) add(EventKind::compute, u, true);
+      if (u != 0) add(EventKind::compute, u, backward);
+      if (units() == 1 || (has_head && u == 0 && backward)) compute_head();
       if (backward) backward_params(u, u == 0 ? 1 : 0);
       add(EventKind::give_back, u, backward);
+      // A root of one parameter is visited once, but its table is also the head.
+      if (units() > 1 && !has_head && k + 1 == units()) compute_head();
       gather_to(k + 1 + std::max<size_t>(ahead, 1), k + 1);
     }
-    // A root of one parameter is visited once, and its backward pass ends the step.
-    if (units() > 1 && root.size() == 1) add(EventKind::compute, 0, true);
     if (!root[0].frozen) {
       add(EventKind::gradients, 0, true, 0);
       add(EventKind::reduce, 0, true, 0);
@@ -66,10 +63,16 @@ class Writer {
   }
 
  private:
+  void compute_head() {
+    add(EventKind::compute, 0, false);
+    add(EventKind::compute, 0, true);
+  }
+
   // Writes a pass over the units. The root's parameters are needed first in the forward pass, and
   // its gradients are complete last in the backward pass, because of its embeddings. It is computed
-  // between the two passes, because of its head.
+  // between the two passes, because of its head. A first unit that is a layer is no such root.
   void pass(int prefetch, bool backward) {
+    const bool has_root = !model_.units[0].is_layer();
     const auto unit_at = [&](size_t k) { return backward ? units() - 1 - k : k; };
     size_t issued = 0;
     const auto issue_to = [&](size_t end) {
@@ -78,7 +81,7 @@ class Writer {
           add(EventKind::gather, u, backward);
     };
     issue_to(1);
-    if (backward) add(EventKind::compute, 0, true);
+    if (backward && has_root) add(EventKind::compute, 0, true);
     for (size_t k = 0; k < units(); k++) {
       const size_t u = unit_at(k);
       if (backward && u != 0 && u < first_) continue;
@@ -86,12 +89,12 @@ class Writer {
       if (!backward || u != 0) add(EventKind::wait, u, backward);
       if (reduces) add(EventKind::gradients, u, true);
       if (prefetch > 0) issue_to(k + 1 + static_cast<size_t>(prefetch));
-      if (u != 0) add(EventKind::compute, u, backward);
+      if (u != 0 || !has_root) add(EventKind::compute, u, backward);
       if (backward || u != 0) add(EventKind::give_back, u, backward);
       if (reduces) add(EventKind::reduce, u, true);
       if (prefetch == 0) issue_to(k + 2);
     }
-    if (!backward) add(EventKind::compute, 0, false);
+    if (!backward && has_root) add(EventKind::compute, 0, false);
   }
   void backward_params(size_t u, size_t begin) {
     const std::vector<ModelParam>& params = model_.units[u].params;

@@ -58,7 +58,7 @@ print(f'slots against fsccl-perf step --dry-run: {100 * worst:.3f} % at most')
 text = run('llama-3-8b', '--ranks', '64', '--search', '--what-if', '--scaling', '--startup')
 for words in (
     'gather ms',
-    'memory of a rank at its peak',
+    'memory of a rank, at most',
     'bytes',
     'step ',
     '/s a rank',

@@ -43,7 +43,7 @@ def group():
 def network(monkeypatch):
     """Returns what makes a network with these sizes."""
 
-    def make(width, layers, words, ffn):
+    def make(width, layers, words, ffn, tied):
         for name, value in [
             ('WIDTH', width),
             ('LAYERS', layers),
@@ -51,7 +51,10 @@ def network(monkeypatch):
             ('FFN', ffn),
         ]:
             monkeypatch.setattr(export_test, name, value)
-        return export_test.Network()
+        made = export_test.Network()
+        if tied:
+            made.head.weight = made.embed.weight
+        return made
 
     monkeypatch.setattr(export_test.Layer, 'attention', 'fused')
     return make
@@ -116,26 +119,33 @@ def forecast_of(model, **more):
 
 
 @pytest.mark.parametrize(
-    'sizes, batch, length, kept, reduce, kind',
+    'sizes, batch, length, kept, reduce, kind, tied',
     [
-        pytest.param((512, 8, 4096, 1536), 2, 256, False, 'fp32', 'none', id='loss'),
-        pytest.param((512, 8, 4096, 1536), 16, 256, False, 'fp32', 'none', id='many tokens'),
-        pytest.param((256, 12, 8000, 1024), 4, 256, False, 'bf16', 'none', id='many words'),
-        pytest.param((1024, 4, 1024, 2816), 1, 128, False, 'fp32', 'none', id='parameters'),
-        pytest.param((1024, 4, 1024, 2816), 1, 128, False, 'bf16', 'none', id='bf16'),
-        pytest.param((1024, 4, 1024, 2816), 8, 128, False, 'bf16', 'none', id='activations'),
-        pytest.param((1024, 4, 1024, 2816), 1, 128, True, 'fp32', 'none', id='kept'),
-        pytest.param((512, 12, 512, 2048), 16, 256, False, 'bf16', 'full', id='checkpoints'),
-        pytest.param((512, 12, 512, 2048), 16, 256, False, 'bf16', 'selective', id='selective'),
+        pytest.param((512, 8, 4096, 1536), 2, 256, False, 'fp32', 'none', False, id='loss'),
+        pytest.param((512, 8, 4096, 1536), 16, 256, False, 'fp32', 'none', False, id='many tokens'),
+        pytest.param((256, 12, 8000, 1024), 4, 256, False, 'bf16', 'none', False, id='many words'),
+        pytest.param((1024, 4, 1024, 2816), 1, 128, False, 'fp32', 'none', False, id='parameters'),
+        pytest.param((1024, 4, 1024, 2816), 1, 128, False, 'bf16', 'none', False, id='bf16'),
+        pytest.param((1024, 4, 1024, 2816), 8, 128, False, 'bf16', 'none', False, id='activations'),
+        pytest.param((1024, 4, 1024, 2816), 1, 128, True, 'fp32', 'none', False, id='kept'),
+        pytest.param((512, 12, 512, 2048), 16, 256, False, 'bf16', 'full', False, id='checkpoints'),
+        pytest.param(
+            (512, 12, 512, 2048), 16, 256, False, 'bf16', 'selective', False, id='selective'
+        ),
+        pytest.param((256, 4, 32000, 1024), 1, 64, False, 'fp32', 'none', True, id='tied'),
     ],
 )
 def test_a_step_holds_what_the_forecast_says(
-    sizes, batch, length, kept, reduce, kind, group, network
+    sizes, batch, length, kept, reduce, kind, tied, group, network
 ):
     types = {'fp32': torch.float32, 'bf16': torch.bfloat16}
-    counted = held_at_once(network(*sizes), sizes[2], batch, length, kept, types[reduce], kind)
+    counted = held_at_once(
+        network(*sizes, tied), sizes[2], batch, length, kept, types[reduce], kind
+    )
     with torch.device('meta'):
-        exported = fsccl_torch.export_model(network(*sizes).to(torch.bfloat16), sequence=length)
+        exported = fsccl_torch.export_model(
+            network(*sizes, tied).to(torch.bfloat16), sequence=length
+        )
     said = forecast_of(
         exported,
         batch=batch,

@@ -121,21 +121,35 @@ TEST(Schedule, PrefetchGathersSoManyAhead) {
 }
 
 // The root's operations are those of the head: they come behind the last layer, while the gather of
-// the backward pass's first layer is under way.
+// the backward pass's first layer is under way. A table of embeddings may be the whole root, and
+// the head as well. A first unit that is a layer is no root.
 TEST(Schedule, TheHeadIsComputedBetweenThePasses) {
-  const Model model = model_of(kSmall);
-  const size_t last = model.units.size() - 1;
-  for (const bool by_parameter : {false, true})
-    for (const int prefetch : {0, 1, 3}) {
-      std::vector<std::pair<size_t, bool>> order;
-      for (const Event& event : step_events(model, prefetch, by_parameter))
-        if (event.kind == EventKind::compute) order.emplace_back(event.unit, event.backward);
-      const std::vector<std::pair<size_t, bool>> turn(
-          order.begin() + static_cast<ptrdiff_t>(last) - 1,
-          order.begin() + static_cast<ptrdiff_t>(last) + 3);
-      EXPECT_EQ(turn, (std::vector<std::pair<size_t, bool>>{
-                          {last, false}, {0, false}, {0, true}, {last, true}}));
-    }
+  const std::string layers = R"({"repeat": 3, "first": 0, "units": [{"name": "layers.{}",
+      "params": [["a", [8, 8]], ["b", [8, 8]]]}]}]})";
+  const std::string tied = R"({"name": "tied", "units": [{"name": "root",
+      "params": [["embed", [64, 8]]]},)" +
+                           layers,
+                    no_root = R"({"name": "no root", "units": [)" + layers;
+  const auto order_of = [](const Model& model, int prefetch, bool by_parameter) {
+    std::vector<std::pair<size_t, bool>> order;
+    for (const Event& event : step_events(model, prefetch, by_parameter))
+      if (event.kind == EventKind::compute) order.emplace_back(event.unit, event.backward);
+    return order;
+  };
+  for (const char* text : {kSmall, tied.c_str()}) {
+    const Model model = model_of(text);
+    std::vector<std::pair<size_t, bool>> expected;
+    for (size_t u = 1; u < model.units.size(); u++) expected.emplace_back(u, false);
+    expected.emplace_back(0, false);
+    expected.emplace_back(0, true);
+    for (size_t u = model.units.size() - 1; u > 0; u--) expected.emplace_back(u, true);
+    for (const bool by_parameter : {false, true})
+      for (const int prefetch : {0, 1, 3})
+        EXPECT_EQ(order_of(model, prefetch, by_parameter), expected) << model.name;
+  }
+  EXPECT_EQ(order_of(model_of(no_root.c_str()), 1, false),
+            (std::vector<std::pair<size_t, bool>>{
+                {0, false}, {1, false}, {2, false}, {2, true}, {1, true}, {0, true}}));
 }
 
 // By parameter a unit is gathered for its next visit only after it was given back for the present
