@@ -325,75 +325,77 @@ bool Runner::wait_released(Operation& op) {
   return true;
 }
 
-template <class C>
-Remote Runner::remote_of(const C& cursor, const Operand& operand, int rank, uint64_t begin,
+Remote Runner::remote_of(const Operation& op, const Operand& operand, int rank, uint64_t begin,
                          fsccl_dtype_t dtype) const {
-  const Buffer& buffer = cursor.plan->buffers[operand.buffer];
-  if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
+  const Buffer& buffer = op.plan->buffers[operand.buffer];
+  if (op.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
   const uint64_t offset = operand.offset + (begin ? begin * dtype_size(dtype) : 0);
   // An engine that makes sums apart (sums_apart.h) has one rank, but runs the plans of another
   // engine.
-  if (rank == cursor.plan->rank) return {cursor.own(operand.buffer) + offset, 0};
-  if constexpr (kSmall<C>) {
-    // A small call is not stopped between its steps, so it must not touch memory that peers may
-    // have taken back.
-    if (failure_.failed()) return {};
-  } else {
-    const Binding& binding = cursor.bindings[operand.buffer];
-    if (buffer.shared) return {binding.base + offset, 0};
-    if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
-  }
-  return remote(cursor.how(), operand.buffer, rank).plus(offset);
+  if (rank == op.plan->rank) return {op.own(operand.buffer) + offset, 0};
+  const Binding& binding = op.bindings[operand.buffer];
+  if (buffer.shared) return {binding.base + offset, 0};
+  if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
+  return remote(op.how(), operand.buffer, rank).plus(offset);
 }
 
-template Remote Runner::remote_of(const Operation&, const Operand&, int, uint64_t,
-                                  fsccl_dtype_t) const;
+// A small call is not stopped between its steps, so it must not touch memory that peers may have
+// taken back.
+std::byte* Runner::address_at_peer(const SmallCursor& call, const Operand& operand,
+                                   int rank) const {
+  if (failure_.failed()) return nullptr;
+  return remote(call.how(), operand.buffer, rank).plus(operand.offset).mapped;
+}
 
-template <class C>
-bool Runner::move(C& cursor, const Step& step) {
-  const OperationSettings& how = cursor.how();
+// The system moves bytes only in the ring.
+bool Runner::move(SmallCursor& call, const Step& step) {
+  const OperationSettings& how = call.how();
+  if (how.dry_run || step.count == 0) return true;
+  const std::byte* const src = address(call, step.src, step.src.rank);
+  std::byte* const dst = address(call, step.dst, step.dst.rank);
+  if (!src || !dst) return false;
+  if (src == dst) return true;
+  const uint64_t bytes = step.count * dtype_size(step.from);
+  return touching(*call.plan, step, [&] {
+    if (bytes <= kInlineBytes)
+      copy_inline(dst, src, bytes);
+    else
+      copy(dst, src, bytes, call.plan->slot_bytes(step.dst),
+           call.plan->buffers[step.src.buffer].slot, how);
+    return true;
+  });
+}
+
+bool Runner::move(Operation& op, const Step& step) {
+  const OperationSettings& how = op.how();
   if (how.dry_run) return true;
-  const Slice part = slice(cursor, step);
+  const Slice part = slice(op, step);
   if (part.count == 0) return true;
-  const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from),
-               dst = remote_of(cursor, step.dst, step.dst.rank, part.begin, step.to);
+  const Remote src = remote_of(op, step.src, step.src.rank, part.begin, step.from),
+               dst = remote_of(op, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
-  if constexpr (kSmall<C>) {
-    if (!src.mapped || !dst.mapped) return false;  // the system moves bytes only in the ring
-    if (src.mapped == dst.mapped) return true;
-    return touching(*cursor.plan, step, [&] {
-      if (bytes <= kInlineBytes)
-        copy_inline(dst.mapped, src.mapped, bytes);
-      else
-        copy(dst.mapped, src.mapped, bytes, cursor.plan->slot_bytes(step.dst),
-             cursor.plan->buffers[step.src.buffer].slot, how);
-      return true;
-    });
-  } else {
-    const uint64_t into = cursor.plan->slot_bytes(step.dst),
-                   out_of = cursor.plan->slot_bytes(step.src);
-    if (!src.mapped) return read(cursor, src, step.src.rank, dst.mapped, bytes);
-    if (!dst.mapped) return write(cursor, dst, step.dst.rank, src.mapped, bytes);
-    if (src.mapped == dst.mapped) return true;  // in place
-    if (bytes > SmallCall::kBytes && was_placed(cursor, step, bytes)) return true;
-    const uint64_t ahead = step.src.offset + kAheadBytes;
-    if (bytes < kPieceBytes && ahead < out_of)
-      fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
-    const bool moved = touching(*cursor.plan, step, [&] {
-      if (step.kind == StepKind::cast) {
-        const SlotStores::Write write =
-            into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
-        cast(dst.mapped, step.to, src.mapped, step.from, part.count, write.stores);
-        if (write.watched) slot_stores_.wrote(write);
-      } else {
-        copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
-      }
-      return true;
-    });
-    if (checksums_) [[unlikely]]
-      return moved && checksum_moved(cursor, step, src.mapped, dst.mapped, part.count);
-    return moved;
-  }
+  const uint64_t into = op.plan->slot_bytes(step.dst), out_of = op.plan->slot_bytes(step.src);
+  if (!src.mapped) return read(op, src, step.src.rank, dst.mapped, bytes);
+  if (!dst.mapped) return write(op, dst, step.dst.rank, src.mapped, bytes);
+  if (src.mapped == dst.mapped) return true;  // in place
+  if (bytes > SmallCall::kBytes && was_placed(op, step, bytes)) return true;
+  const uint64_t ahead = step.src.offset + kAheadBytes;
+  if (bytes < kPieceBytes && ahead < out_of)
+    fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
+  const bool moved = touching(*op.plan, step, [&] {
+    if (step.kind == StepKind::cast) {
+      const SlotStores::Write write =
+          into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
+      cast(dst.mapped, step.to, src.mapped, step.from, part.count, write.stores);
+      if (write.watched) slot_stores_.wrote(write);
+    } else {
+      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
+    }
+    return true;
+  });
+  if (checksums_) [[unlikely]]
+    return moved && checksum_moved(op, step, src.mapped, dst.mapped, part.count);
+  return moved;
 }
 
 template <class C>
@@ -405,25 +407,27 @@ bool Runner::put(C& cursor, const Step& step) {
     if (step.coded) part.count = std::min(part.count, cursor.coded_bytes);
   }
   fence_slots();
-  const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from);
+  const std::byte* src;
+  if constexpr (kSmall<C>)
+    src = address(cursor, step.src, step.src.rank);
+  else
+    src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from).mapped;
   const size_t at =
       ticks_.slot(cursor.plan->buffers[step.dst.buffer].slot_tick).at + step.dst.offset;
-  channel_.put(step.peer, at, src.mapped, part.count * dtype_size(step.from));
+  channel_.put(step.peer, at, src, part.count * dtype_size(step.from));
   return true;
 }
 
 bool Runner::reduce(SmallCursor& call, const Step& step) {
   for (int q = 0; q < ranks_; q++) {
     const std::byte* const source =
-        q == rank_ ? remote_of(call, step.own, step.own.rank, 0, step.from).mapped
-                   : remote_of(call, step.src, q, 0, step.from).mapped;
+        q == rank_ ? address(call, step.own, step.own.rank) : address(call, step.src, q);
     if (!source) return step.count == 0;
     sources_[static_cast<size_t>(q)] = source;
   }
   return touching(*call.plan, step, [&] {
-    return fsccl::reduce(call.how().reduction(
-        step, sources_.data(), ranks_, remote_of(call, step.dst, step.dst.rank, 0, step.to).mapped,
-        step.count));
+    return fsccl::reduce(call.how().reduction(step, sources_.data(), ranks_,
+                                              address(call, step.dst, step.dst.rank), step.count));
   });
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -135,8 +136,8 @@ class Runner {
   void signal(C& cursor, const Step& step);
   template <class C>
   bool wait(C& cursor, const Step& step);
-  template <class C>
-  bool move(C& cursor, const Step& step);  // copy and cast
+  bool move(Operation& op, const Step& step);  // copy and cast
+  bool move(SmallCursor& call, const Step& step);
   template <class C>
   bool put(C& cursor, const Step& step);
   bool code(Operation& op, const Step& step);
@@ -207,9 +208,18 @@ class Runner {
     return cursor.own(operand.buffer) + operand.offset;
   }
   // `begin` is the number of elements of `dtype` that earlier rounds did.
-  template <class C>
-  Remote remote_of(const C& cursor, const Operand& operand, int rank, uint64_t begin,
+  Remote remote_of(const Operation& op, const Operand& operand, int rank, uint64_t begin,
                    fsccl_dtype_t dtype) const;
+  // Returns the address of an operand of a small call. It is null if the call must not touch it
+  // here, and has to go on in the ring.
+  std::byte* address(const SmallCursor& call, const Operand& operand, int rank) const {
+    const Buffer& buffer = call.plan->buffers[operand.buffer];
+    if (call.has_slots && buffer.slot) return slot_of(buffer, rank) + operand.offset;
+    // An engine that makes sums apart (sums_apart.h) has one rank, but runs the plans of another.
+    if (rank == call.plan->rank) return local(call, operand);
+    return address_at_peer(call, operand, rank);
+  }
+  std::byte* address_at_peer(const SmallCursor& call, const Operand& operand, int rank) const;
   const Remote& remote(const OperationSettings& how, uint32_t buffer, int rank) const {
     return remote_[(buffer == how.published[0] ? 0 : static_cast<size_t>(ranks_)) +
                    static_cast<size_t>(rank)];
@@ -241,11 +251,15 @@ class Runner {
     }
     return write;
   }
+  static constexpr uint64_t kFewBytes = 2048;
   // Copies bytes of a step. `into` is the number of bytes of a slot that all steps together fill,
   // or 0.
   void copy(void* to, const void* from, uint64_t bytes, uint64_t into, bool from_slot,
             const OperationSettings& how) {
-    if (into || from_slot)
+    const bool plain = into ? !slot_stores_.past_caches(into) : how.stores == Stores::cached;
+    if (plain && bytes <= kFewBytes)
+      std::memcpy(to, from, bytes);  // as all ways to copy so few bytes with plain stores do
+    else if (into || from_slot)
       copy_by_slot(to, from, bytes, into, how);
     else
       copy_bytes(to, from, bytes, how.stores);

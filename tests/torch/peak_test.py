@@ -13,6 +13,7 @@ import os
 import pathlib
 
 import export_test
+import fsccl_torch
 import pytest
 import torch
 import torch.distributed as dist
@@ -25,8 +26,6 @@ from torch.utils.checkpoint import (
     checkpoint,
     create_selective_checkpoint_contexts,
 )
-
-import fsccl_torch
 
 RANKS = 8
 MACHINES = pathlib.Path(__file__).resolve().parents[2] / 'perf/machines'
