@@ -187,8 +187,8 @@ void ForecastCommand::add_step_options() {
   number("--prefetch", prefetch_, 0, 8, "units gathered ahead");
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
   word("--checkpoint", checkpoint_, {"none", "selective", "full"},
-       "what layers keep for the backward pass, which computes the rest again: all (none), their "
-       "input (full), or also the results of attention and every second matrix (selective)");
+       "full: layers keep their input alone, and the backward pass computes the rest again; "
+       "selective: they also keep the results of attention and of every second matrix");
   word("--loss", loss_, {"fp32", "fused"},
        "fp32: torch's cross_entropy() in that type; fused: one that keeps the logits alone");
   CLI::Option* const codec =

@@ -294,10 +294,12 @@ std::optional<Json> measured_costs(Types types, int ranks, int cores) {
   Json found = two->explained["measured"];
   if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
   found["streaming_bytes"] = two->explained["streaming_bytes"];
-  // Ranks that share cores wait for their turns, so they are measured as they will run.
-  const int most = std::max(kMostTurns, 2 * cores), many = std::clamp(ranks, 2, most);
+  // Ranks that share cores wait for their turns, so they are measured as they will run. Others are
+  // measured by two ranks.
+  const int most = std::max(kMostTurns, 2 * cores),
+            many = ranks > cores ? std::clamp(ranks, 2, most) : 2;
   const double sharers = std::max(1.0, static_cast<double>(many) / cores);
-  const std::optional<Measured> units = sharers > 1 && many > 2 ? measured_on(many, types) : two;
+  const std::optional<Measured> units = many > 2 ? measured_on(many, types) : two;
   if (!units) return std::nullopt;
   const UnitSeconds &small = units->small, &large = units->large;
   // A rank that has reduced a small unit leaves its core to the others, and waits for them in the

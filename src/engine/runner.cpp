@@ -347,7 +347,8 @@ std::byte* Runner::address_at_peer(const SmallCursor& call, const Operand& opera
   return remote(call.how(), operand.buffer, rank).plus(operand.offset).mapped;
 }
 
-// The system moves bytes only in the ring.
+// An operand that only the system can reach is null here, and the call goes on in the ring. No
+// small call casts (small_enough).
 bool Runner::move(SmallCursor& call, const Step& step) {
   const OperationSettings& how = call.how();
   if (how.dry_run || step.count == 0) return true;

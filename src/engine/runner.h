@@ -252,6 +252,7 @@ class Runner {
     return write;
   }
   static constexpr uint64_t kFewBytes = 2048;
+  static_assert(kFewBytes < kLeastMovedBytes);
   // Copies bytes of a step. `into` is the number of bytes of a slot that all steps together fill,
   // or 0.
   void copy(void* to, const void* from, uint64_t bytes, uint64_t into, bool from_slot,

@@ -227,7 +227,7 @@ void Estimator::add_backward(ModelUnit* unit) const {
   double kept = 0, kept_flops = 0;
   bool keeps = true;
   for (const ModelParam& param : unit->params) {
-    if (!is_matrix(param) && !is_experts(param)) continue;
+    if (is_table(param) || (!is_matrix(param) && !is_experts(param))) continue;
     const auto& dims = param.shape.dims;
     const double times = is_experts(param) ? std::max(experts_per_token_, 1) : 1;
     const auto out = static_cast<double>(dims[dims.size() - 2]),

@@ -34,8 +34,9 @@
 //
 // Checkpoint: the unit keeps its input, in the type of the computation. With selective
 // checkpointing it also keeps the result of attention, and those of the first matrix, the third,
-// and so on, as torchtitan does ("selective" with "op"; its activation_checkpoint.py). It makes the
-// other products of matrices again, and those of experts. Files do not give these figures.
+// and so on, as torchtitan does ("selective" with "op"; its activation_checkpoint.py). It makes all
+// other operations again, which are those of the unit less the products that it keeps. Files do not
+// give these figures.
 //
 // Loss: that of torch's cross_entropy() in fp32. When its backward pass begins, all activations are
 // still held, and three more tensors of all logits are in fp32 (kOfLoss). If a unit gives its

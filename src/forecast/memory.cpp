@@ -194,7 +194,7 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
   const size_t first = model.first_trained();
   for (size_t u = 0; u < model.units.size(); u++) {
     const ModelUnit& unit = model.units[u];
-    const double of_backward = u == 0 || u >= first ? tokens : 0;
+    const double of_backward = u >= first || (u == 0 && model.has_root()) ? tokens : 0;
     const double kept = unit.kept_bytes(setup.checkpoint);
     made.kept.push_back(of_backward * kept);
     made.again.push_back(of_backward * (unit.activation_bytes - kept));

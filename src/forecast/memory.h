@@ -55,7 +55,7 @@ Activations activations_of(const Model& model, const StepConfig& setup);
 // for the whole step.
 struct MemoryPoint {
   size_t event = 0;
-  bool before = false;  // true: just before the event is over; false: just after it
+  bool before = false;  // while the event runs, and not after it
   uint64_t parameter_slots = 0, gradient_slots = 0, sharded_gradients = 0;
   double activations = 0;
 };

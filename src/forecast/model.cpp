@@ -184,11 +184,12 @@ bool Model::trains() const {
 }
 size_t Model::first_trained() const {
   const std::vector<ModelParam>& root = units[0].params;
-  if (std::any_of(root.begin(), root.end(),
-                  [](const ModelParam& param) { return is_table(param) && !param.frozen; }) ||
-      units.size() == 1)
-    return 0;
-  const auto first = std::find_if(units.begin() + 1, units.end(),
+  const bool embeds =
+      has_root() && std::any_of(root.begin(), root.end(), [](const ModelParam& param) {
+        return is_table(param) && !param.frozen;
+      });
+  if (embeds || units.size() == 1) return 0;
+  const auto first = std::find_if(units.begin() + (has_root() ? 1 : 0), units.end(),
                                   [](const ModelUnit& unit) { return unit.trains(); });
   return static_cast<size_t>(first - units.begin());
 }
@@ -196,7 +197,7 @@ std::vector<double> Model::backward_flops_by_unit(double sequence) const {
   const size_t first = first_trained();
   std::vector<double> flops(units.size());
   for (size_t u = 0; u < units.size(); u++) {
-    if (u != 0 && u < first) continue;
+    if (u < first && !(u == 0 && has_root())) continue;
     const ModelUnit& unit = units[u];
     const double of_context = unit.forward_flops_per_context * sequence,
                  elements = static_cast<double>(std::max<uint64_t>(unit.elements(), 1)),

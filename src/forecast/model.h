@@ -42,8 +42,8 @@ struct ModelUnit {
   double selective_bytes = 0, selective_flops = 0;
   // Bytes of a token that the largest gradient of an activation takes in a layer's backward pass.
   double widest_bytes = 0;
-  // The elements that are trained of a unit that is no layer: those behind the layers, and those of
-  // tables of embeddings that are the head as well.
+  // The trained elements of the head, in a unit that is no layer, and those among them that are of
+  // a table of embeddings.
   uint64_t head_elements = 0, tied_elements = 0;
   double loss_bytes =
       kUnknown;  // bytes of a token that the backward pass of the loss takes besides
@@ -83,6 +83,9 @@ struct Model {
   // tables of embeddings is trained.
   size_t first_trained() const;
   bool trains() const;  // some parameter is not frozen
+  // The first unit is the root, with the embeddings and the head, unless its name is that of a
+  // layer.
+  bool has_root() const { return !units[0].is_layer(); }
 };
 
 // `experts_per_token` is the number of experts whose parameters a token uses. 0 means that it is

@@ -72,7 +72,7 @@ class Writer {
   // its gradients are complete last in the backward pass, because of its embeddings. It is computed
   // between the two passes, because of its head. A first unit that is a layer is no such root.
   void pass(int prefetch, bool backward) {
-    const bool has_root = !model_.units[0].is_layer();
+    const bool has_root = model_.has_root();
     const auto unit_at = [&](size_t k) { return backward ? units() - 1 - k : k; };
     size_t issued = 0;
     const auto issue_to = [&](size_t end) {
@@ -89,7 +89,7 @@ class Writer {
       if (!backward || u != 0) add(EventKind::wait, u, backward);
       if (reduces) add(EventKind::gradients, u, true);
       if (prefetch > 0) issue_to(k + 1 + static_cast<size_t>(prefetch));
-      if (u != 0 || !has_root) add(EventKind::compute, u, backward);
+      if (u != 0 || (!has_root && !(backward && first_ > 0))) add(EventKind::compute, u, backward);
       if (backward || u != 0) add(EventKind::give_back, u, backward);
       if (reduces) add(EventKind::reduce, u, true);
       if (prefetch == 0) issue_to(k + 2);

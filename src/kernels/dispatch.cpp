@@ -36,9 +36,6 @@ constinit std::atomic<const Kernels*> current{nullptr};
 // For fewer bytes than these, streaming stores cost more than they save. The first limit holds for
 // stores that a fence ends, the second for those without.
 constexpr size_t kLeastStreamingBytes = 1024, kLeastUnfencedBytes = 256;
-// From this size on, glibc's memcpy uses `rep movsb` on processors that say they execute it fast.
-// That instruction waits for each line that comes from another core.
-constexpr size_t kLeastMovedBytes = 2113;
 
 const char* target_name(int64_t target) {
   switch (target) {

@@ -26,6 +26,11 @@ namespace fsccl {
 // fence_stores().
 enum class Stores : uint8_t { cached, streaming, unfenced };
 
+// From this size on, glibc's memcpy uses `rep movsb` on processors that say they execute it fast.
+// That instruction waits for each line that comes from another core. Copies of fewer bytes with
+// cached stores are a memcpy.
+inline constexpr size_t kLeastMovedBytes = 2113;
+
 // In copies and casts the two ranges must not overlap.
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
 // Orders the unfenced copies of this thread before its later stores, so that a flag stored later

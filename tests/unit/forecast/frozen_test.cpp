@@ -108,6 +108,31 @@ TEST(Frozen, TheBackwardPassEndsAtTheFirstTrainedLayer) {
   EXPECT_TRUE(kept[9]);
 }
 
+// Where the first unit is a layer, the backward pass ends at the first layer that is trained, be it
+// the first of all.
+TEST(Frozen, TheFirstLayerOfAModelWithoutARootIsALayer) {
+  for (const size_t trained : {0, 3}) {
+    nlohmann::json model = with_frozen(12, false);
+    model["units"].erase(0);
+    model["units"][trained] = nlohmann::json::parse(kSmall)["units"][1]["units"][0];
+    model["units"][trained]["name"] = "layers." + std::to_string(trained);
+    const Model probe = model_of(model.dump().c_str());
+    EXPECT_EQ(probe.first_trained(), trained);
+    std::vector<size_t> backward;
+    for (const Event& event : step_events(probe, 1, false))
+      if (event.kind == EventKind::compute && event.backward) backward.push_back(event.unit);
+    std::vector<size_t> expected;
+    for (size_t u = probe.units.size(); u-- > trained;) expected.push_back(u);
+    EXPECT_EQ(backward, expected);
+    const std::vector<double> flops = probe.backward_flops_by_unit(4096);
+    const Activations kept = activations_of(probe, StepConfig());
+    for (size_t u = 0; u < probe.units.size(); u++) {
+      EXPECT_EQ(flops[u] > 0, u >= trained) << u;
+      EXPECT_EQ(kept.kept[u] > 0, u >= trained) << u;
+    }
+  }
+}
+
 // Only the head is trained, so no layer has a backward pass.
 TEST(Frozen, TheHeadComesBehindAllLayers) {
   nlohmann::json model = with_frozen(12, false);

@@ -132,6 +132,9 @@ TEST(Memory, SelectiveCheckpointsMakeAllElseAgain) {
   const ModelUnit both = layer_of(R"(["conv.weight", [64, 64, 3, 3]], ["fc.weight", [32, 64]])");
   EXPECT_EQ(both.selective_flops, 1e9 - 2 * 32 * 64);
   EXPECT_EQ(both.selective_bytes, 1e3 + 2 * 32);
+  // Looking up a table is no product.
+  const ModelUnit table = layer_of(R"(["embed.weight", [500, 64]], ["fc.weight", [32, 64]])");
+  EXPECT_EQ(table.selective_flops, both.selective_flops);
 }
 
 // tests/torch/peak_test.py compares the figure with torch.
