@@ -233,15 +233,25 @@ bool with_ranks(int ranks, const Work& work) {
   return good;
 }
 
-// The times of units, each of which is that of the slowest rank, and what the library says of their
-// communicator.
-struct Measured {
+// Returns what the library says of a communicator of two ranks.
+std::optional<Json> explained_by_two() {
   Json explained;
-  UnitSize small_size{};
+  const bool good = with_ranks(2, [&](int rank, fsccl_comm_t comm) {
+    std::vector<char> text(size_t{1} << 16);
+    if (failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size()))) return false;
+    if (rank == 0) explained = Json::parse(text.data());
+    return true;
+  });
+  if (!good) return std::nullopt;
+  return explained;
+}
+
+// The times of units, each of which is that of the slowest rank.
+struct Measured {
   UnitSeconds large, small;
 };
 
-std::optional<Measured> measured_on(int ranks, Types types) {
+std::optional<Measured> measured_on(int ranks, UnitSize small_size, Types types) {
   Measured found;
   std::mutex lock;
   const auto add = [&lock](const UnitSeconds& own, UnitSeconds* most) {
@@ -250,16 +260,11 @@ std::optional<Measured> measured_on(int ranks, Types types) {
     most->reduce = std::max(most->reduce, own.reduce);
     most->both = std::max(most->both, own.both);
   };
-  const bool good = with_ranks(ranks, [&](int rank, fsccl_comm_t comm) {
-    std::vector<char> text(size_t{1} << 16);
-    if (failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size()))) return false;
-    const Json explained = Json::parse(text.data());
-    const UnitSize size = small_unit(explained["streaming_bytes"].get<size_t>());
-    const auto small = measured_units(comm, ranks, size, types),
+  const bool good = with_ranks(ranks, [&](int, fsccl_comm_t comm) {
+    const auto small = measured_units(comm, ranks, small_size, types),
                large = small ? measured_units(comm, ranks, kLarge, types) : std::nullopt;
     if (!large) return false;
     add(*small, &found.small), add(*large, &found.large);
-    if (rank == 0) found.explained = explained, found.small_size = size;
     return true;
   });
   if (!good) return std::nullopt;
@@ -289,17 +294,18 @@ void add_passes(const UnitSeconds& seconds, double reduce, UnitSize size, int ra
 }
 
 std::optional<Json> measured_costs(Types types, int ranks, int cores) {
-  const std::optional<Measured> two = measured_on(2, types);
-  if (!two) return std::nullopt;
-  Json found = two->explained["measured"];
+  const std::optional<Json> explained = explained_by_two();
+  if (!explained) return std::nullopt;
+  Json found = (*explained)["measured"];
   if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
-  found["streaming_bytes"] = two->explained["streaming_bytes"];
+  found["streaming_bytes"] = (*explained)["streaming_bytes"];
   // Ranks that share cores wait for their turns, so they are measured as they will run. Others are
   // measured by two ranks.
   const int most = std::max(kMostTurns, 2 * cores),
             many = ranks > cores ? std::clamp(ranks, 2, most) : 2;
   const double sharers = std::max(1.0, static_cast<double>(many) / cores);
-  const std::optional<Measured> units = many > 2 ? measured_on(many, types) : two;
+  const UnitSize small_size = small_unit(found["streaming_bytes"].get<size_t>());
+  const std::optional<Measured> units = measured_on(many, small_size, types);
   if (!units) return std::nullopt;
   const UnitSeconds &small = units->small, &large = units->large;
   // A rank that has reduced a small unit leaves its core to the others, and waits for them in the
@@ -307,8 +313,7 @@ std::optional<Json> measured_costs(Types types, int ranks, int cores) {
   const double of_small =
       sharers > 1 ? std::max(small.reduce, small.both - small.gather) : small.reduce;
   add_passes(large, large.reduce, kLarge, many, sharers, types, "_ns_per_kib", &found);
-  add_passes(small, of_small, units->small_size, many, sharers, types, "_cached_ns_per_kib",
-             &found);
+  add_passes(small, of_small, small_size, many, sharers, types, "_cached_ns_per_kib", &found);
   return found;
 }
 

@@ -16,10 +16,9 @@ std::vector<std::string> changes_of(const StepConfig& from, const StepConfig& to
   if (to.shared_by() != from.shared_by())
     changes.push_back(fmt::format("shards over {} ranks", to.shared_by()));
   if (to.checkpoint != from.checkpoint)
-    changes.push_back(
-        to.checkpoint == Checkpoint::none
-            ? "no checkpointing"
-            : fmt::format("{} checkpointing", kCheckpoints[static_cast<size_t>(to.checkpoint)]));
+    changes.push_back(to.checkpoint == Checkpoint::none
+                          ? "no checkpointing"
+                          : fmt::format("{} checkpointing", name_of(to.checkpoint)));
   if (to.by_parameter != from.by_parameter)
     changes.push_back(to.by_parameter ? "slots by parameter" : "slots by unit");
   if (to.keep_bytes != from.keep_bytes)

@@ -55,7 +55,7 @@ void write_setup(const StepConfig& setup, JsonWriter& out) {
            {"prefetch", setup.prefetch},
            {"keep_bytes", setup.keep_bytes},
            {"by_parameter", setup.by_parameter},
-           {"checkpoint", kCheckpoints[static_cast<size_t>(setup.checkpoint)]},
+           {"checkpoint", name_of(setup.checkpoint)},
            {"loss", setup.fused_loss ? "fused" : "fp32"},
            {"codec_ratio", setup.codec_ratio},
            {"codec_gb_per_s", setup.codec_gb_per_s}});
@@ -149,7 +149,7 @@ void write_search(const std::vector<Choice>& choices, const StepConfig& setup, J
              {"prefetch", choice.setup.prefetch},
              {"by_parameter", choice.setup.by_parameter},
              {"codec_ratio", choice.setup.codec_ratio},
-             {"checkpoint", kCheckpoints[static_cast<size_t>(choice.setup.checkpoint)]},
+             {"checkpoint", name_of(choice.setup.checkpoint)},
              {"step_s", choice.step_ns * kS},
              {"exposed_s", choice.exposed_ns * kS},
              {"tokens_per_s_per_rank", choice.tokens_per_s_per_rank},

@@ -273,23 +273,21 @@ Memory memory_of(const StepConfig& setup, const Machine& machine,
   const auto sharers = static_cast<uint64_t>(shared ? shard_group(setup, machine).per_host : 1);
   memory.host_slots = shared ? slots.parameters : 0;
   memory.parameter_slots = (slots.parameters + sharers - 1) / sharers;
-  if (machine.carrier == Carrier::nccl) {
-    memory.parameter_slots = memory.gradient_slots = 0;
-    for (const MemoryPoint& point : points) {
-      memory.parameter_slots = std::max(memory.parameter_slots, point.parameter_slots);
-      memory.gradient_slots = std::max(memory.gradient_slots, point.gradient_slots);
-    }
-  }
   const auto bytes = [](double activations) {
     constexpr double kMost = 1e18;  // more than any rank has
     return static_cast<uint64_t>(std::min(kMost, activations));
   };
-  for (const MemoryPoint& point : points)
+  const bool pool = machine.carrier != Carrier::nccl;
+  if (!pool) memory.parameter_slots = memory.gradient_slots = 0;
+  for (const MemoryPoint& point : points) {
     memory.activations = std::max(memory.activations, bytes(point.activations));
+    if (pool) continue;  // a pool reserves what it has planned
+    memory.parameter_slots = std::max(memory.parameter_slots, point.parameter_slots);
+    memory.gradient_slots = std::max(memory.gradient_slots, point.gradient_slots);
+  }
   memory.transports = transport_bytes(setup, machine, places);
   memory.context = machine.context_bytes;
   const uint64_t still = memory.shards + memory.optimizer + memory.transports + memory.context;
-  const bool pool = machine.carrier != Carrier::nccl;
   for (const MemoryPoint& point : points) {
     const uint64_t slots_held = pool ? memory.parameter_slots + memory.gradient_slots
                                      : point.parameter_slots + point.gradient_slots;

@@ -20,6 +20,9 @@ inline constexpr int kMostBatch = 1 << 20, kMostAccumulate = 1 << 16, kMostPrefe
 // (selective); or its input alone (full). The backward pass computes the rest again.
 enum class Checkpoint : uint8_t { none, selective, full };
 inline constexpr std::array<std::string_view, 3> kCheckpoints{"none", "selective", "full"};
+constexpr std::string_view name_of(Checkpoint checkpoint) {
+  return kCheckpoints[static_cast<size_t>(checkpoint)];
+}
 
 struct StepConfig {
   int ranks = 1;

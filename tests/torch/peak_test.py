@@ -6,10 +6,8 @@ than the exported module. The setups differ in what is the largest: activations,
 parameters and gradients.
 """
 
-import ctypes
 import functools
 import json
-import os
 import pathlib
 
 import export_test
@@ -108,13 +106,7 @@ def held_at_once(module, words, batch, length, kept, reduce, kind):
 def forecast_of(model, **more):
     machine = json.loads((MACHINES / 'dgx-h100.json').read_text(encoding='utf-8'))
     machine['carrier'] = 'nccl'
-    given = {'model': model, 'machine': machine, 'ranks': RANKS, **more}
-    library = ctypes.CDLL(os.environ['FSCCL_TORCH_LIBRARY'])
-    answers = []
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
-    take = kind(lambda _, text, size: answers.append(text))
-    assert library.fsccl_forecast(json.dumps(given).encode(), take, None) == 0
-    return json.loads(answers[0])['memory']
+    return export_test.forecast_of(model, machine=machine, ranks=RANKS, **more)['memory']
 
 
 @pytest.mark.parametrize(

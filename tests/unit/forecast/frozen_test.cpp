@@ -108,8 +108,8 @@ TEST(Frozen, TheBackwardPassEndsAtTheFirstTrainedLayer) {
   EXPECT_TRUE(kept[9]);
 }
 
-// Where the first unit is a layer, the backward pass ends at the first layer that is trained, be it
-// the first of all.
+// The backward pass of a model whose first unit is a layer ends at the first layer that is trained,
+// which may be that first unit.
 TEST(Frozen, TheFirstLayerOfAModelWithoutARootIsALayer) {
   for (const size_t trained : {0, 3}) {
     nlohmann::json model = with_frozen(12, false);
