@@ -187,6 +187,7 @@ void ForecastCommand::add_step_options() {
   number("--prefetch", prefetch_, 0, 8, "units gathered ahead");
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
   word("--checkpoint", checkpoint_, {"none", "selective", "full"},
+       "none: layers keep all activations; "
        "full: layers keep their input alone, and the backward pass computes the rest again; "
        "selective: they also keep the results of attention and of every second matrix");
   word("--loss", loss_, {"fp32", "fused"},

@@ -233,25 +233,23 @@ bool with_ranks(int ranks, const Work& work) {
   return good;
 }
 
-// Returns what the library says of a communicator of two ranks.
-std::optional<Json> explained_by_two() {
-  Json explained;
-  const bool good = with_ranks(2, [&](int rank, fsccl_comm_t comm) {
-    std::vector<char> text(size_t{1} << 16);
-    if (failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size()))) return false;
-    if (rank == 0) explained = Json::parse(text.data());
-    return true;
-  });
-  if (!good) return std::nullopt;
-  return explained;
+// Returns what the library says of a communicator.
+std::optional<Json> explained_by(fsccl_comm_t comm) {
+  std::vector<char> text(size_t{1} << 16);
+  if (failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size())))
+    return std::nullopt;
+  return Json::parse(text.data());
 }
 
 // The times of units, each of which is that of the slowest rank.
 struct Measured {
+  Json explained;  // fsccl_explain() of a communicator of two ranks
+  UnitSize small_size;
   UnitSeconds large, small;
 };
 
-std::optional<Measured> measured_on(int ranks, UnitSize small_size, Types types) {
+// `explained` is null if these ranks are two, which then explain their own communicator.
+std::optional<Measured> measured_on(int ranks, const Json& explained, Types types) {
   Measured found;
   std::mutex lock;
   const auto add = [&lock](const UnitSeconds& own, UnitSeconds* most) {
@@ -260,7 +258,11 @@ std::optional<Measured> measured_on(int ranks, UnitSize small_size, Types types)
     most->reduce = std::max(most->reduce, own.reduce);
     most->both = std::max(most->both, own.both);
   };
-  const bool good = with_ranks(ranks, [&](int, fsccl_comm_t comm) {
+  const bool good = with_ranks(ranks, [&](int rank, fsccl_comm_t comm) {
+    const std::optional<Json> own = explained.is_null() ? explained_by(comm) : explained;
+    if (!own) return false;
+    const UnitSize small_size = small_unit(own->value("streaming_bytes", size_t{0}));
+    if (rank == 0) found.explained = *own, found.small_size = small_size;
     const auto small = measured_units(comm, ranks, small_size, types),
                large = small ? measured_units(comm, ranks, kLarge, types) : std::nullopt;
     if (!large) return false;
@@ -294,26 +296,32 @@ void add_passes(const UnitSeconds& seconds, double reduce, UnitSize size, int ra
 }
 
 std::optional<Json> measured_costs(Types types, int ranks, int cores) {
-  const std::optional<Json> explained = explained_by_two();
-  if (!explained) return std::nullopt;
-  Json found = (*explained)["measured"];
-  if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
-  found["streaming_bytes"] = (*explained)["streaming_bytes"];
   // Ranks that share cores wait for their turns, so they are measured as they will run. Others are
   // measured by two ranks.
   const int most = std::max(kMostTurns, 2 * cores),
             many = ranks > cores ? std::clamp(ranks, 2, most) : 2;
   const double sharers = std::max(1.0, static_cast<double>(many) / cores);
-  const UnitSize small_size = small_unit(found["streaming_bytes"].get<size_t>());
-  const std::optional<Measured> units = measured_on(many, small_size, types);
+  Json explained;
+  if (many > 2 && !with_ranks(2, [&](int rank, fsccl_comm_t comm) {
+        const std::optional<Json> own = explained_by(comm);
+        if (own && rank == 0) explained = *own;
+        return own.has_value();
+      }))
+    return std::nullopt;
+  const std::optional<Measured> units = measured_on(many, explained, types);
   if (!units) return std::nullopt;
+  Json found = units->explained.value("measured", Json::object());
+  if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
+  // The library names no such size if all stores bypass the caches.
+  found["streaming_bytes"] = units->explained.value("streaming_bytes", size_t{0});
   const UnitSeconds &small = units->small, &large = units->large;
   // A rank that has reduced a small unit leaves its core to the others, and waits for them in the
   // next gather. In a large unit this is a small part of the time.
   const double of_small =
       sharers > 1 ? std::max(small.reduce, small.both - small.gather) : small.reduce;
   add_passes(large, large.reduce, kLarge, many, sharers, types, "_ns_per_kib", &found);
-  add_passes(small, of_small, small_size, many, sharers, types, "_cached_ns_per_kib", &found);
+  add_passes(small, of_small, units->small_size, many, sharers, types, "_cached_ns_per_kib",
+             &found);
   return found;
 }
 

@@ -121,7 +121,7 @@ class TickWindow {
   // Places the slots of the round that begins at `tick`. Returns true if it has any.
   bool place(const Plan& plan, uint32_t tick) {
     placed_ = tick;
-    // Small calls have one slot, whose place takes fewer instructions than the loop.
+    // Most small calls have one tick, whose slot takes fewer instructions than the loop.
     if (plan.ticks != 1 || checksums_) return next_slots(plan, &ring_, &slots_);
     slots_[0] = ring_.next(plan.slots[0], exchanges(plan));
     return plan.slots[0] > 0;

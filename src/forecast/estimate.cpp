@@ -181,7 +181,10 @@ double Estimator::activations_of(const ModelUnit& unit) const {
     }
     // The input of an adapter's second matrix is the output of the first, and its output is added
     // to that of the frozen matrix.
-    if (!is_matrix(param) || !unit.is_layer() || (i > 0 && is_adapter_input(unit, i - 1))) continue;
+    // Looking up a table keeps the numbers of its rows alone.
+    if (!is_matrix(param) || is_table(param) || !unit.is_layer() ||
+        (i > 0 && is_adapter_input(unit, i - 1)))
+      continue;
     const double out = static_cast<double>(dims[0]), in = static_cast<double>(dims[1]);
     if (is_adapter_input(unit, i))
       kept.add_adapter(out, in);

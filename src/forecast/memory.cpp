@@ -5,6 +5,7 @@
 #include "allocators/placement/collective_region.h"
 #include "base/round_up.h"
 #include "fsccl/transport.h"
+#include "plan/turn.h"
 #include "transports/shm/shm.h"
 
 namespace fsccl::forecast {
@@ -107,7 +108,7 @@ uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
   if (group.hosts < 2 || machine.gpu) return bytes;
   for (const UnitLayout* unit : places)
     part = std::max(part, unit->elements / static_cast<uint64_t>(group.ranks) * sizeof(float));
-  const uint64_t filled = std::min(lane_slot_bytes(group, machine),
+  const uint64_t filled = std::min(turn_bytes(lane_slot_bytes(group, machine), true, group.hosts),
                                    round_up(std::max<uint64_t>(part, 1), uint64_t{4096}));
   return bytes + filled * static_cast<uint64_t>(group.hosts) * FSCCL_TRANSPORT_SLOTS;
 }
@@ -194,7 +195,7 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
   const size_t first = model.first_trained();
   for (size_t u = 0; u < model.units.size(); u++) {
     const ModelUnit& unit = model.units[u];
-    const double of_backward = u >= first || (u == 0 && model.has_root()) ? tokens : 0;
+    const double of_backward = model.has_backward(u, first) ? tokens : 0;
     const double kept = unit.kept_bytes(setup.checkpoint);
     made.kept.push_back(of_backward * kept);
     made.again.push_back(of_backward * (unit.activation_bytes - kept));

@@ -197,7 +197,7 @@ std::vector<double> Model::backward_flops_by_unit(double sequence) const {
   const size_t first = first_trained();
   std::vector<double> flops(units.size());
   for (size_t u = 0; u < units.size(); u++) {
-    if (u < first && !(u == 0 && has_root())) continue;
+    if (!has_backward(u, first)) continue;
     const ModelUnit& unit = units[u];
     const double of_context = unit.forward_flops_per_context * sequence,
                  elements = static_cast<double>(std::max<uint64_t>(unit.elements(), 1)),

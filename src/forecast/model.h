@@ -42,8 +42,9 @@ struct ModelUnit {
   double selective_bytes = 0, selective_flops = 0;
   // Bytes of a token that the largest gradient of an activation takes in a layer's backward pass.
   double widest_bytes = 0;
-  // The trained elements of the head, in a unit that is no layer, and those among them that are of
-  // a table of embeddings.
+  // In a unit that is no layer, the trained elements of the head and of what else comes behind the
+  // layers: all but those of tables that are only looked up. `tied_elements` are those among them
+  // that are of a table.
   uint64_t head_elements = 0, tied_elements = 0;
   double loss_bytes =
       kUnknown;  // bytes of a token that the backward pass of the loss takes besides
@@ -86,6 +87,9 @@ struct Model {
   // The first unit is the root, with the embeddings and the head, unless its name is that of a
   // layer.
   bool has_root() const { return !units[0].is_layer(); }
+  // Returns true if the backward pass computes this unit. `first` is first_trained(). The root is
+  // computed in any case, because of its head.
+  bool has_backward(size_t u, size_t first) const { return u >= first || (u == 0 && has_root()); }
 };
 
 // `experts_per_token` is the number of experts whose parameters a token uses. 0 means that it is

@@ -89,7 +89,8 @@ class Writer {
       if (!backward || u != 0) add(EventKind::wait, u, backward);
       if (reduces) add(EventKind::gradients, u, true);
       if (prefetch > 0) issue_to(k + 1 + static_cast<size_t>(prefetch));
-      if (u != 0 || (!has_root && !(backward && first_ > 0))) add(EventKind::compute, u, backward);
+      const bool computes = !backward || model_.has_backward(u, first_);
+      if (computes && (u != 0 || !has_root)) add(EventKind::compute, u, backward);
       if (backward || u != 0) add(EventKind::give_back, u, backward);
       if (reduces) add(EventKind::reduce, u, true);
       if (prefetch == 0) issue_to(k + 2);
@@ -109,7 +110,7 @@ class Writer {
   }
 
   const Model& model_;
-  const size_t first_;  // the backward pass ends with this unit, and the root
+  const size_t first_;  // the backward pass ends with this unit, and with the root if there is one
   std::vector<Event> events_;
 };
 

@@ -8,8 +8,9 @@
 // gathered when the present one is given back. By parameter, the backward pass gives parameters
 // back and reduces gradients one by one, the root's embedding and head are handled apart, and
 // gathers for the backward pass are issued in the forward pass, too, once the unit was given back
-// there. Frozen parameters have neither gradients nor a reduction, and the backward pass ends at
-// the first unit with one that is not frozen.
+// there. A model without a root has a layer as its first unit: it is computed as a layer, but by
+// parameter as a root. Frozen parameters have neither gradients nor a reduction, and the backward
+// pass ends at the first unit with one that is not frozen.
 #pragma once
 #include <vector>
 

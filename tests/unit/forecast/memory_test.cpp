@@ -134,7 +134,20 @@ TEST(Memory, SelectiveCheckpointsMakeAllElseAgain) {
   EXPECT_EQ(both.selective_bytes, 1e3 + 2 * 32);
   // Looking up a table is no product.
   const ModelUnit table = layer_of(R"(["embed.weight", [500, 64]], ["fc.weight", [32, 64]])");
-  EXPECT_EQ(table.selective_flops, both.selective_flops);
+  const ModelUnit matrix = layer_of(R"(["fc.weight", [32, 64]])");
+  EXPECT_EQ(table.selective_flops, matrix.selective_flops);
+  EXPECT_EQ(table.selective_bytes, matrix.selective_bytes);
+  EXPECT_EQ(table.widest_bytes, matrix.widest_bytes);
+}
+
+TEST(Memory, LookingUpATableKeepsNoActivations) {
+  const auto bytes_of = [](const char* params) {
+    const std::string text = fmt::format(
+        R"({{"name": "m", "units": [{{"name": "layers.0", "params": [{}]}}]}})", params);
+    return model_of(text.c_str()).units[0].activation_bytes;
+  };
+  EXPECT_EQ(bytes_of(R"(["embed.weight", [500, 64]], ["fc.weight", [32, 64]])"),
+            bytes_of(R"(["fc.weight", [32, 64]])"));
 }
 
 // tests/torch/peak_test.py compares the figure with torch.
