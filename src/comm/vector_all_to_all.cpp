@@ -6,7 +6,6 @@
 
 #include "base/count_text.h"
 #include "comm/collective.h"
-#include "plan/turn.h"
 
 namespace fsccl {
 namespace {
@@ -109,8 +108,7 @@ Completion table_is_here(Operation& op) {
   if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
   const DataMovement movement = movement_of(x);
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
-  x.fallback = move_slots(movement,
-                          turn_bytes(x.engine.slot_bytes(), x.engine.mirrored(), x.engine.ranks()));
+  x.fallback = move_slots(movement, x.engine.turn_bytes());
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes =
       select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
@@ -232,7 +230,7 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, bool wait, fsccl_st
   table.count = x->mine.size();
   table.dtype = FSCCL_UINT64;
   table.mirrored = engine_.mirrored();
-  x->table_plan = move_slots(all_gather_movement(table), engine_.slot_bytes());
+  x->table_plan = move_slots(all_gather_movement(table), engine_.turn_bytes());
   Fingerprint fingerprint;
   fingerprint.op = OpCode::all_to_all_v;
   fingerprint.dtype = static_cast<uint8_t>(call.dtype);

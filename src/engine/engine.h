@@ -15,6 +15,7 @@
 #include "engine/runner.h"
 #include "engine/sites.h"
 #include "engine/sums_apart.h"
+#include "plan/turn.h"
 #include "record/recorder.h"
 
 namespace fsccl {
@@ -33,6 +34,8 @@ class Engine {
   // Returns true if private memory of peers can be read.
   bool single_copy() const { return runner_.can_read(); }
   size_t slot_bytes() const { return runner_.slot_bytes(); }
+  // Returns the part of a slot that plans use in which several ranks send at once.
+  size_t turn_bytes() const { return fsccl::turn_bytes(slot_bytes(), mirrored(), ranks()); }
   // Returns the bytes of this process's memory that its rings take.
   uint64_t transport_bytes() const {
     return runner_.slots_reserved()

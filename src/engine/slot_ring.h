@@ -3,9 +3,10 @@
 // ticks later at the earliest (tick_window.h). For this a ring is as long as kTickWindow + 2 of its
 // largest slots: one more for the bytes that are left over at its end, and one for overlap.
 //
-// If rings are mirrors, small slots go round in a short ring of their own at the beginning. So
-// bytes from a network arrive in caches and on pages that exist. In the large ring small slots
-// would go, one after another, over all the memory for the largest ones.
+// If rings are mirrors, smaller slots go round in shorter rings of their own: those of up to a
+// quarter of the largest slot, of up to a sixteenth, and of up to a 64th. So bytes from a network
+// arrive in caches and on pages that exist. In one ring small slots would go, one after another,
+// over all the memory for the largest ones.
 //
 // Two ranks that share memory and send to each other exchange their rings each time they come to
 // the end of the rings. A rank then writes a slot to the lines that it read last, which its own
@@ -14,8 +15,10 @@
 // long if the two cores share no cache (measured on Zen 5). The window of ticks covers both rings,
 // so an exchange needs no signals. Plans name ranks and not rings, so they do not change.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "fsccl/transport.h"
 
@@ -30,35 +33,56 @@ struct SlotPlace {
 class SlotRing {
  public:
   SlotRing() = default;
-  // With `small_apart`, small slots get the part of the ring that is left over by the largest
+  // With `small_apart`, smaller slots get the part of the ring that is left over by the largest
   // slots.
-  SlotRing(size_t ring_bytes, size_t slot_bytes, bool small_apart)
-      : most_small_(small_apart ? (ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes) / kLine * kLine
-                                : 0),
-        end_{ring_bytes, FSCCL_TRANSPORT_SLOTS * most_small_},
-        at_{end_[1], 0} {}
+  SlotRing(size_t ring_bytes, size_t slot_bytes, bool small_apart) {
+    size_t left = small_apart ? ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes : 0;
+    for (size_t most = slot_bytes / kSmaller; smallest_ + 1 < kParts; most /= kSmaller) {
+      most = std::min(most, left) / kLine * kLine;
+      if (most == 0) break;
+      parts_[++smallest_].most = most;
+      left -= most;
+    }
+    size_t begin = 0;
+    for (size_t i = smallest_; i > 0; i--) {
+      const size_t end = begin + FSCCL_TRANSPORT_SLOTS * parts_[i].most;
+      parts_[i] = {parts_[i].most, begin, end, begin};
+      begin = end;
+    }
+    parts_[0] = {SIZE_MAX, begin, ring_bytes, begin};
+  }
 
   // Returns the place of the next slot, if it has so many bytes. `exchange`: the ranks exchange
   // their rings if the ring ends before this slot, which then lies at the ring's beginning.
   SlotPlace place_of_next(size_t bytes, bool exchange) const {
-    const bool small = bytes <= most_small_;
-    const size_t at = at_[small];
-    if (at + bytes <= end_[small]) return {at, exchanged_};
-    return {small ? 0 : end_[1], exchanged_ != exchange};
+    const Part& part = parts_[part_of(bytes)];
+    if (part.at + bytes <= part.end) return {part.at, exchanged_};
+    return {part.begin, exchanged_ != exchange};
   }
   // Places the next slot.
   SlotPlace next(size_t bytes, bool exchange) {
     const SlotPlace place = place_of_next(bytes, exchange);
-    at_[bytes <= most_small_] = place.at + bytes;
+    parts_[part_of(bytes)].at = place.at + bytes;
     exchanged_ = place.exchanged;
     return place;
   }
 
  private:
-  static constexpr size_t kLine = 64;
-  size_t most_small_ = 0;
-  // [0] is for all other slots, [1] for the small ones, which come first in the ring.
-  std::array<size_t, 2> end_{}, at_{};
+  static constexpr size_t kLine = 64, kParts = 4, kSmaller = 4;
+  // A part of the ring, for slots of up to `most` bytes. The next one lies at `at`.
+  struct Part {
+    size_t most, begin, end, at;
+  };
+  size_t part_of(size_t bytes) const {
+    size_t part = smallest_;
+    while (bytes > parts_[part].most) part--;
+    return part;
+  }
+
+  // The first part is for the largest slots, and has the end of the ring. The part for the smallest
+  // ones has the beginning.
+  std::array<Part, kParts> parts_{{{SIZE_MAX, 0, 0, 0}}};
+  size_t smallest_ = 0;
   bool exchanged_ = false;
 };
 

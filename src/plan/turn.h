@@ -1,8 +1,10 @@
-// Two limits of mirrored slots. turn_bytes() is the part of a slot that a rank fills in a turn when
-// several ranks send at once. packed_bytes() is the part that a rank packs before one put. Both are
-// less than a slot can hold: a rank does not read while it sends, so turns must be short, and
-// packed bytes should still be in the caches when they are sent. A rank that sends alone, straight
-// from its buffer, fills its slot, because that takes fewer messages.
+// Three limits of mirrored slots. turn_bytes() is the part of a slot that a rank fills in a turn
+// when several ranks send at once. packed_bytes() is the part that a rank packs before one put.
+// Both are less than a slot can hold: a rank does not read while it sends, so turns must be short,
+// and packed bytes should still be in the caches when they are sent. lone_bytes() is the part that
+// a rank fills which sends alone, straight from its buffer. Large parts take fewer messages and let
+// the sender be further ahead of the receivers, but one message does not overlap with others. So
+// the part is an eighth of what the rank sends, if a slot holds as much.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +18,10 @@ inline uint64_t least_slot_bytes(int ranks) { return 64 * static_cast<uint64_t>(
 inline uint64_t turn_bytes(uint64_t slot_bytes, bool mirrored, int ranks) {
   const uint64_t most = std::max(kMostTurnBytes, least_slot_bytes(ranks));
   return mirrored ? std::min(slot_bytes, most) : slot_bytes;
+}
+inline uint64_t lone_bytes(uint64_t slot_bytes, bool mirrored, int ranks, uint64_t sent_bytes) {
+  if (!mirrored) return slot_bytes;
+  return std::min(slot_bytes, std::max(turn_bytes(slot_bytes, true, ranks), sent_bytes / 8));
 }
 inline uint64_t packed_bytes(uint64_t slot_bytes, bool mirrored, int ranks) {
   const uint64_t most = std::max(kMostPackedBytes, least_slot_bytes(ranks));

@@ -68,7 +68,12 @@ PlanMakers makers_of_movement(const Shape& shape, uint64_t asked,
   PlanMakers makers;
   makers.direct = [=](const Shape& at) { return move_direct(movement(at)); };
   makers.payload = shape.largest_part_bytes();
-  const uint64_t most = movement(shape).every_rank_sends ? turn_bytes_of(shape) : shape.slot_bytes;
+  const DataMovement moved = movement(shape);
+  const auto receivers = static_cast<uint64_t>(moved.same_to_all ? 1 : shape.ranks - 1);
+  const uint64_t sent = moved.longest * shape.size() * receivers;
+  const uint64_t most = moved.every_rank_sends
+                            ? turn_bytes_of(shape)
+                            : lone_bytes(shape.slot_bytes, shape.mirrored, shape.ranks, sent);
   add_slots(makers, shape, most, asked, Algorithm::slots,
             [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
   return makers;

@@ -12,9 +12,6 @@ namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10;
-// For each of its slots the ring is longer by a kSmallPart-th of a slot. This room is for small
-// slots (transport.h).
-constexpr size_t kSmallPart = 16;
 // The bytes that one slot of each rank takes, over all ranks. The rings of a channel hold
 // FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
 constexpr size_t kSlotsBytes = 4u << 20;
@@ -36,7 +33,7 @@ size_t chosen_slot_bytes(size_t ranks, size_t most) {
   return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
 }
 size_t ring_bytes_of(size_t slot_bytes) {
-  return FSCCL_TRANSPORT_SLOTS * (slot_bytes + round_up(slot_bytes / kSmallPart, Mirrors::kPage));
+  return FSCCL_TRANSPORT_SLOTS * round_up(slot_bytes / 64 * (64 + 16 + 4 + 1), Mirrors::kPage);
 }
 
 }  // namespace fsccl::mirror

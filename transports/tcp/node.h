@@ -31,9 +31,9 @@
 namespace fsccl::tcp {
 
 // The most bytes of a slot. Between hosts each message takes system calls, a packet that is partly
-// filled, and sometimes a signal of the receiver. src/plan/turn.h says how much of a slot plans use
-// in which several ranks send at once.
-inline constexpr size_t kMostSlotBytes = 512u << 10;
+// filled, and sometimes a signal of the receiver. src/plan/turn.h says how much of a slot plans
+// use.
+inline constexpr size_t kMostSlotBytes = 2u << 20;
 
 class Node : public mirror::Node {
  public:

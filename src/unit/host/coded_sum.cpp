@@ -7,7 +7,6 @@
 #include "fsccl/insight.h"
 #include "kernels/kernels.h"
 #include "plan/collectives.h"
-#include "plan/turn.h"
 
 namespace fsccl {
 namespace {
@@ -95,7 +94,7 @@ void CodedSum::plan_exchange() {
     moves.output_bytes[q] = bytes * ranks();
   }
   const Engine& engine = lane_.engine();
-  plan_ = move_slots(moves, turn_bytes(engine.slot_bytes(), engine.mirrored(), engine.ranks()));
+  plan_ = move_slots(moves, engine.turn_bytes());
 }
 
 Status CodedSum::run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,

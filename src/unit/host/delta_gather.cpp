@@ -36,7 +36,7 @@ bool any(const std::vector<bool>& hosts) {
 DeltaGather::DeltaGather(HostPool& pool, Communicator& lane, const LaneExchange& exchange,
                          const CodecSpec& spec)
     : CodedGather(pool, lane, exchange, spec, "gather with the delta codec"),
-      copies_(hosts(), ranges_, block_words_for(lane.engine().slot_bytes())),
+      copies_(hosts(), ranges_, block_words_for(lane.engine().turn_bytes())),
       told_(table_of(kToldWords + hosts())) {}
 
 Status DeltaGather::place(const std::string& unit) {
@@ -150,7 +150,7 @@ Completion DeltaGather::stream(Operation& op) {
     shape.mirrored = lane_.engine().mirrored();
     shape.block_words = copies_.block_words();
     shape.block_bytes = kDeltaHeaderBytes;
-    shape.slot_bytes = lane_.engine().slot_bytes();
+    shape.slot_bytes = lane_.engine().turn_bytes();
     for (size_t host = 0; host < hosts(); host++)
       shape.words.push_back(coded_[host] ? copies_.words(host) : 0);
     pieces_ = coded_pieces(shape);

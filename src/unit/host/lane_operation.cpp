@@ -36,7 +36,7 @@ LaneOperation::Table LaneOperation::table_of(size_t words) const {
   shape.count = words;
   shape.dtype = FSCCL_UINT64;
   shape.mirrored = engine.mirrored();
-  made.plan = move_slots(all_gather_movement(shape), engine.slot_bytes());
+  made.plan = move_slots(all_gather_movement(shape), engine.turn_bytes());
   return made;
 }
 

@@ -53,6 +53,27 @@ TEST(SlotRing, NothingInUseIsGivenAgain) {
         [&](int) { return any(kSlot); });
 }
 
+// Each kind of slot goes round in a ring of ten times its most bytes, and the rings lie apart.
+TEST(SlotRing, SlotsOfEachSizeGoRoundInARingOfTheirOwn) {
+  constexpr size_t kAll = FSCCL_TRANSPORT_SLOTS * (kSlot / 64 * (64 + 16 + 4 + 1));
+  std::mt19937 random(7);
+  const SlotRing made(kAll, kSlot, true);
+  check(made, kAll, [&](int) { return kSlot >> random() % 9; });
+  SlotRing ring(kAll, kSlot, true);
+  size_t end = 0;
+  for (const size_t most : {kSlot / 64, kSlot / 16, kSlot / 4, kSlot}) {
+    size_t first = SIZE_MAX, reached = 0;
+    for (int tick = 0; tick < 1000; tick++) {
+      const size_t at = ring.next(most, false).at;
+      first = std::min(first, at);
+      reached = std::max(reached, at + most);
+    }
+    EXPECT_EQ(first, end);
+    EXPECT_EQ(reached - first, FSCCL_TRANSPORT_SLOTS * most);
+    end = reached;
+  }
+}
+
 TEST(SlotRing, SmallOnesStayAtTheBeginning) {
   SlotRing ring(kRing, kSlot, true);
   size_t reached = 0;

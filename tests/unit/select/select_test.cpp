@@ -157,6 +157,21 @@ TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
             "broadcast_balanced else broadcast_slots");
 }
 
+// Between hosts a rank that sends alone fills an eighth of the call, as far as a slot holds it.
+TEST(Select, ARankThatSendsAloneFillsLargerSlotsInLargerCalls) {
+  const auto piece = [](OpCode op, uint64_t bytes) {
+    Shape shape = shape_of(2, bytes);
+    shape.slot_bytes = 2 << 20;
+    shape.mirrored = true;
+    return select(op, shape, machine()).plan.slots[0];
+  };
+  EXPECT_EQ(piece(OpCode::broadcast, 1 << 20), 512u << 10);
+  EXPECT_EQ(piece(OpCode::broadcast, 8 << 20), 1u << 20);
+  EXPECT_EQ(piece(OpCode::broadcast, 64 << 20), 2u << 20);
+  EXPECT_EQ(piece(OpCode::all_gather, 64 << 20), 512u << 10);
+  EXPECT_EQ(piece(OpCode::reduce_scatter, 64 << 20), 512u << 10);
+}
+
 // If each signal is a message, ranks of large groups pass small data on.
 TEST(Select, InStepsWhereMessagesAreDear) {
   SelectOptions options = machine();
