@@ -53,17 +53,22 @@ class SlotRing {
   }
 
   // Returns the place of the next slot, if it has so many bytes. `exchange`: the ranks exchange
-  // their rings if the ring ends before this slot, which then lies at the ring's beginning.
+  // their rings if this part of the ring ends before the slot, which then lies at its beginning.
   SlotPlace place_of_next(size_t bytes, bool exchange) const {
     const Part& part = parts_[part_of(bytes)];
-    if (part.at + bytes <= part.end) return {part.at, exchanged_};
+    if (part.fits(bytes)) [[likely]]
+      return {part.at, exchanged_};
     return {part.begin, exchanged_ != exchange};
   }
   // Places the next slot.
   SlotPlace next(size_t bytes, bool exchange) {
-    const SlotPlace place = place_of_next(bytes, exchange);
-    parts_[part_of(bytes)].at = place.at + bytes;
-    exchanged_ = place.exchanged;
+    Part& part = parts_[part_of(bytes)];
+    if (!part.fits(bytes)) [[unlikely]] {
+      part.at = part.begin;
+      exchanged_ = exchanged_ != exchange;
+    }
+    const SlotPlace place{part.at, exchanged_};
+    part.at += bytes;
     return place;
   }
 
@@ -72,6 +77,7 @@ class SlotRing {
   // A part of the ring, for slots of up to `most` bytes. The next one lies at `at`.
   struct Part {
     size_t most, begin, end, at;
+    bool fits(size_t bytes) const { return at + bytes <= end; }
   };
   size_t part_of(size_t bytes) const {
     size_t part = smallest_;
