@@ -3,6 +3,12 @@
 // order. Each line says how many bytes its rank has put for this one under the line's tick. It
 // becomes visible here when so many bytes have arrived.
 //
+// The engine says in advance where it wants the bytes that it will copy out of a mirror (expect()).
+// If they arrive as one message of exactly that size, they are written there at once. This ends
+// when the tick is there or the channel has failed. With FSCCL_CHECKSUM=1 messages carry CRC32Cs of
+// the header and of the bytes. The sender takes them from the bytes in its own memory, and the
+// receiver compares them with the bytes in their final place.
+//
 // Bytes that are put are sent with the next signal. If the network does not take all of them by the
 // end of that call, the rest is copied to the ring of this rank and sent from there. So no call
 // waits until bytes have left, and a caller that gets an error owns its buffers. Only messages of

@@ -1,5 +1,6 @@
-// The memory of a shm channel: one anonymous file that all ranks of the communicator on this host
-// map.
+// The memory of a shm channel: one anonymous file (memfd) that all ranks of the communicator on
+// this host map. Rank 0 makes it, seals it against shrinking, and passes its descriptor to the
+// others. It has no name, so nothing is left behind however the processes end.
 //
 //   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ...
 //   | pair 0 to 0 | pair 0 to 1 | ...

@@ -1,10 +1,13 @@
 // Cuts the bytes that arrive over one socket into messages. Bytes go straight to their destination:
 // the thread that reads the socket asks for the destination (`room`), reads, and reports the number
-// of bytes (`took`). With the bytes of a message the beginning of the next one is read, so that a
-// message mostly takes one system call.
+// of bytes (`took`). The first bytes are read into a buffer of 20 KiB, so that a message of up to
+// 16 KiB takes one system call. One recvmsg reads the rest of a larger message to its destination,
+// and the beginning of the next one behind it.
 //
 // Invariant: a head is checked before anything is written because of it, and the reader is asked
-// again for the destination before each write.
+// again for the destination before each write. The destination is where the engine expects the
+// bytes, or the mirror. Once the channel has failed it is the mirror, so the caller's memory is not
+// touched any more.
 #pragma once
 #include <sys/uio.h>
 

@@ -1,6 +1,8 @@
-// The bytes that one socket has not taken yet. Bytes that the socket takes at once are read from
-// the sender's memory. The rest is copied to the sender's ring (mirror/node.h) and sent from there
-// later.
+// The bytes that one socket has not taken yet. One sendmsg sends all messages that a sender has
+// before it waits, from the sender's memory. A single message of up to 1 KiB is copied behind its
+// head and sent by one send. Bytes that the socket does not take are copied to the sender's ring
+// (mirror/node.h) and sent from there later. So no call waits for a peer, and no buffer of the
+// caller is read after its call.
 #pragma once
 #include <deque>
 #include <vector>

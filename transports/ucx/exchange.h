@@ -3,7 +3,12 @@
 // thread between calls.
 //
 // Trust. UCX accepts every connection. A part is taken only with its tag: 64 bits that are computed
-// from a nonce of the sender and one of the receiver, which only the communicator's ranks know.
+// from a nonce of the sender and one of the receiver, which only the communicator's ranks know. A
+// part without its tag is ignored, but UCX keeps it until the worker ends, so the network must be
+// closed to others.
+//
+// Memory of GPUs needs a UCX with CUDA, 1.18 or later: earlier versions do not notice when virtual
+// memory of a GPU is unmapped, and keep it registered.
 #pragma once
 #include <mutex>
 

@@ -1,4 +1,6 @@
-// A message as UCX carries it: an active message of one kind, whose header is this one.
+// A message as UCX carries it: an active message of one kind, whose header is this one. With
+// FSCCL_CHECKSUM=1 the header is checked before it is used. One whose token has changed is dropped
+// like a stranger's.
 #pragma once
 #include <array>
 

@@ -128,7 +128,7 @@ Status Node::connect(const uint8_t* endpoints, size_t bytes) {
   if (!rdma_everywhere_ && (asked_ == UcxPath::kPut || asked_ == UcxPath::kGet))
     FSCCL_LOG_ONCE(kWarn,
                    "FSCCL_UCX_PATH={} without RDMA on all ranks: if a peer dies while it moves "
-                   "bytes, UCX may end this process (transports/ucx/README.md)",
+                   "bytes, UCX may end this process (docs/clusters.md)",
                    path(0));
   {
     const std::lock_guard lock(mutex_);

@@ -1,11 +1,15 @@
 // A node over UCX: a worker, and an endpoint for each rank to which something was sent.
 //
-// Paths. There are three. The bytes travel in an active message. Or they are put into the
-// receiver's mirror, and the receiver is told when they are there. Or they are offered to the
-// receiver, which gets them and then says so. Only the sender chooses; a receiver takes what
-// arrives. Puts and gets need keys to each other's memory (registration.h). The two ranks ask for
-// these when bytes are first to take such a path. Until then, and for ever if it is not possible,
-// bytes travel in active messages.
+// Paths. There are three. The bytes travel in an active message (am), which UCX takes from the
+// sender's ring. Eager messages go where they are expected. A message by UCX's rendezvous protocol
+// always goes to the mirror, because it cannot be called back. Or the bytes are put into the
+// receiver's mirror (put), and the receiver is told once a flush says that they are there. Or they
+// are offered to the receiver (get), which gets them from the sender's ring into its mirror, and
+// then says so, so that the sender may go on. Only the sender chooses; a receiver takes what
+// arrives. If every rank has a device for RDMA, messages of 32 KiB and more take the path that was
+// fastest when the first communicator started (src/select/paths.h). Puts and gets need keys to each
+// other's memory (registration.h). The two ranks ask for these when bytes are first to take such a
+// path. Until then, and for ever if it is not possible, bytes travel in active messages.
 //
 // Callbacks of UCX (on_...) run in spare(), because no exception may pass through UCX.
 //

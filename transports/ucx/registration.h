@@ -5,6 +5,9 @@
 // channel and none of its own transfers is in flight. The memory stays registered until all keys
 // have been given back, even if the channel is closed. If a dead rank has a key, the memory stays
 // until the worker ends. So no rank writes into memory that belongs to others.
+//
+// Memory is registered when something is first put or got. If it cannot be registered, or the two
+// ranks have different versions of UCX, bytes travel in active messages, and the log says so.
 #pragma once
 #include <map>
 #include <memory>
