@@ -34,9 +34,10 @@ class Engine {
   // Returns true if private memory of peers can be read.
   bool single_copy() const { return runner_.can_read(); }
   size_t slot_bytes() const { return runner_.slot_bytes(); }
-  // Returns the part of a slot that plans use in which several ranks send at once.
+  // Returns the part of a slot that plans use in which all ranks send.
   size_t turn_bytes() const { return fsccl::turn_bytes(slot_bytes(), mirrored(), ranks()); }
-  // Returns the bytes of this process's memory that its rings take.
+  // Returns the most bytes of this process's memory that its rings take. Pages of mirrors exist
+  // once they are written.
   uint64_t transport_bytes() const {
     return runner_.slots_reserved()
                ? runner_.ring_bytes() * (mirrored() ? static_cast<uint64_t>(ranks()) : 1)

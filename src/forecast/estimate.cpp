@@ -211,6 +211,7 @@ double Estimator::checkpoint_of(const ModelUnit& unit) const {
     const auto& dims = param.shape.dims;
     if (is_experts(param) && experts_are_turned(unit))
       return value_bytes_ * static_cast<double>(width_);
+    if (is_table(param)) continue;
     if (is_matrix(param) || (dims.size() > 2 && !is_convolution(param)))
       return value_bytes_ * static_cast<double>(dims.back());
   }

@@ -7,6 +7,7 @@
 
 #include "base/round_up.h"
 #include "fsccl/transport.h"
+#include "plan/turn.h"
 
 namespace fsccl::mirror {
 namespace {
@@ -15,6 +16,10 @@ constexpr size_t kLeastSlotBytes = 16u << 10;
 // The bytes that one slot of each rank takes, over all ranks. The rings of a channel hold
 // FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
 constexpr size_t kSlotsBytes = 4u << 20;
+
+// The engine keeps the slots of up to this part of the largest one apart (transport.h). Slots that
+// are larger than a turn are so much larger, so that this part is for turns.
+constexpr size_t kPartOfTurns = 4;
 
 }  // namespace
 
@@ -30,10 +35,15 @@ Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
 Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
 size_t chosen_slot_bytes(size_t ranks, size_t most) {
-  return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
+  const size_t bytes = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
+  return bytes < kPartOfTurns * kMostTurnBytes ? std::min<size_t>(bytes, kMostTurnBytes) : bytes;
 }
+// A ring has room of its own for slots of a 16th of a turn. If its slots are larger than a turn, it
+// has room for turns as well: most plans use no more of a slot, and would go round past the caches.
 size_t ring_bytes_of(size_t slot_bytes) {
-  return FSCCL_TRANSPORT_SLOTS * round_up(slot_bytes / 64 * (64 + 16 + 4 + 1), Mirrors::kPage);
+  const size_t turns = slot_bytes > kMostTurnBytes ? slot_bytes / kPartOfTurns : 0,
+               small = (turns ? turns : slot_bytes) / 16;
+  return FSCCL_TRANSPORT_SLOTS * (slot_bytes + round_up(turns + small, Mirrors::kPage));
 }
 
 }  // namespace fsccl::mirror

@@ -43,8 +43,9 @@ namespace fsccl::tcp {
 
 // The most bytes of a slot. Between hosts each message takes system calls, a packet that is partly
 // filled, and sometimes a signal of the receiver. src/plan/turn.h says how much of a slot plans
-// use: a broadcast of 64 MiB between two hosts takes 0.85 of the time that it takes with slots of
-// 512 KiB, but one of 1 MiB in one piece takes 1.4 times as long (measured on 2026-11-30, Zen 5).
+// use, and with more than two ranks slots are smaller (mirror/mirrors.h). A broadcast of 64 MiB
+// between two hosts takes 0.85 of the time that it takes with slots of 512 KiB, but one of 1 MiB in
+// one piece takes 1.4 times as long (measured on 2026-11-30, Zen 5).
 inline constexpr size_t kMostSlotBytes = 2u << 20;
 
 class Node : public mirror::Node {

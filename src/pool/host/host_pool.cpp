@@ -302,7 +302,8 @@ void HostPool::set_capacity(PartKind part, uint64_t bytes, uint64_t plan) {
 std::string HostPool::holders() const {
   std::string text = pool_report::holders(*journal_);
   if (const uint64_t bytes = comm_.engine().transport_bytes())
-    text += fmt::format("; beside it the transport of '{}' has {} bytes", comm_.name(), bytes);
+    text +=
+        fmt::format("; beside it the transport of '{}' has up to {} bytes", comm_.name(), bytes);
   return text;
 }
 

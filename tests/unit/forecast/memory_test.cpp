@@ -141,13 +141,15 @@ TEST(Memory, SelectiveCheckpointsMakeAllElseAgain) {
 }
 
 TEST(Memory, LookingUpATableKeepsNoActivations) {
-  const auto bytes_of = [](const char* params) {
+  const auto unit_of = [](const char* params) {
     const std::string text = fmt::format(
         R"({{"name": "m", "units": [{{"name": "layers.0", "params": [{}]}}]}})", params);
-    return model_of(text.c_str()).units[0].activation_bytes;
+    return model_of(text.c_str()).units[0];
   };
-  EXPECT_EQ(bytes_of(R"(["embed.weight", [500, 64]], ["fc.weight", [32, 64]])"),
-            bytes_of(R"(["fc.weight", [32, 64]])"));
+  const ModelUnit table = unit_of(R"(["embed.weight", [500, 12]], ["fc.weight", [32, 64]])"),
+                  matrix = unit_of(R"(["fc.weight", [32, 64]])");
+  EXPECT_EQ(table.activation_bytes, matrix.activation_bytes);
+  EXPECT_EQ(table.checkpoint_bytes, matrix.checkpoint_bytes);
 }
 
 // tests/torch/peak_test.py compares the figure with torch.
