@@ -27,6 +27,9 @@ namespace {
 bool is_matrix(const ModelParam& param) {
   return param.shape.dims.size() == 2 && !param.name.ends_with("bias");
 }
+// A product multiplies the activations by the matrix. A table of embeddings is looked up, unless it
+// is the head as well.
+bool is_product(const ModelParam& param) { return is_matrix(param) && !is_table(param); }
 // The operations of a convolution depend on the size of its input, which its parameters do not say.
 bool is_convolution(const ModelParam& param) {
   const size_t dims = param.shape.dims.size();
@@ -89,7 +92,7 @@ double Estimator::flops_of(const ModelUnit& unit) const {
   for (const ModelParam& param : unit.params) {
     const double elements = static_cast<double>(param.elements);
     if (is_experts(param)) flops += 2 * elements * share_of_experts(param, experts_per_token_);
-    if (is_matrix(param) && (!is_table(param) || is_head(unit, param))) flops += 2 * elements;
+    if (is_product(param) || is_head(unit, param)) flops += 2 * elements;
   }
   return flops;
 }
@@ -181,9 +184,7 @@ double Estimator::activations_of(const ModelUnit& unit) const {
     }
     // The input of an adapter's second matrix is the output of the first, and its output is added
     // to that of the frozen matrix.
-    // Looking up a table keeps the numbers of its rows alone.
-    if (!is_matrix(param) || is_table(param) || !unit.is_layer() ||
-        (i > 0 && is_adapter_input(unit, i - 1)))
+    if (!is_product(param) || !unit.is_layer() || (i > 0 && is_adapter_input(unit, i - 1)))
       continue;
     const double out = static_cast<double>(dims[0]), in = static_cast<double>(dims[1]);
     if (is_adapter_input(unit, i))
@@ -231,7 +232,7 @@ void Estimator::add_backward(ModelUnit* unit) const {
   double kept = 0, kept_flops = 0;
   bool keeps = true;
   for (const ModelParam& param : unit->params) {
-    if (is_table(param) || (!is_matrix(param) && !is_experts(param))) continue;
+    if (!is_product(param) && !is_experts(param)) continue;
     const auto& dims = param.shape.dims;
     const double times = is_experts(param) ? std::max(experts_per_token_, 1) : 1;
     const auto out = static_cast<double>(dims[dims.size() - 2]),
