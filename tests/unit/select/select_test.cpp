@@ -157,7 +157,8 @@ TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
             "broadcast_balanced else broadcast_slots");
 }
 
-// Between hosts a rank that sends alone fills an eighth of the call, as far as a slot holds it.
+// Between hosts a rank that sends alone fills an eighth of the call, but at least a turn, and at
+// most a slot.
 TEST(Select, ARankThatSendsAloneFillsLargerSlotsInLargerCalls) {
   const auto piece = [](OpCode op, uint64_t bytes) {
     Shape shape = shape_of(2, bytes);
