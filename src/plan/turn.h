@@ -1,11 +1,11 @@
 // Three limits of mirrored slots. turn_bytes() is the part of a slot that a rank fills in a turn
-// when several ranks send at once. packed_bytes() is the part that a rank packs before one put.
-// Both are less than a slot can hold: a rank does not read while it sends, so turns must be short,
-// and packed bytes should still be in the caches when they are sent. lone_bytes() is the part that
-// a rank fills which sends and does not receive, straight from its buffer. Large parts take fewer
-// messages and let the sender be further ahead of the receivers, but one message does not overlap
-// with others. So the part is an eighth of what the rank sends, if a slot holds as much, but not
-// less than a turn.
+// when all ranks send. packed_bytes() is the part that a rank packs before one put. Both are less
+// than a slot can hold: a rank does not read while it sends, so turns must be short, and packed
+// bytes should still be in the caches when they are sent. lone_bytes() is the part that a rank
+// fills which sends and does not receive, straight from its buffer. Large parts take fewer messages
+// and let the sender be further ahead of the receivers, but one message does not overlap with
+// others. So the part is an eighth of what the rank sends, if a slot holds as much, but not less
+// than a turn.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -17,8 +17,9 @@ constexpr size_t kLeastSlotBytes = 16u << 10;
 // FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
 constexpr size_t kSlotsBytes = 4u << 20;
 
-// The engine keeps the slots of up to this part of the largest one apart (transport.h). Slots that
-// are larger than a turn are so much larger, so that this part is for turns.
+// The engine keeps the slots of up to this part of the largest one apart (transport.h). Chosen
+// slots that are larger than a turn are so much larger, so that this part is for turns. With sizes
+// that a user asks for, turns may go round in more memory.
 constexpr size_t kPartOfTurns = 4;
 
 }  // namespace
@@ -38,8 +39,9 @@ size_t chosen_slot_bytes(size_t ranks, size_t most) {
   const size_t bytes = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
   return bytes < kPartOfTurns * kMostTurnBytes ? std::min<size_t>(bytes, kMostTurnBytes) : bytes;
 }
-// A ring has room of its own for slots of a 16th of a turn. If its slots are larger than a turn, it
-// has room for turns as well: most plans use no more of a slot, and would go round past the caches.
+// A ring has room of its own for small slots. If its slots are larger than a turn, it has room for
+// slots of a quarter as well: most plans use no more of a slot than a turn, and would go round past
+// the caches.
 size_t ring_bytes_of(size_t slot_bytes) {
   const size_t turns = slot_bytes > kMostTurnBytes ? slot_bytes / kPartOfTurns : 0,
                small = (turns ? turns : slot_bytes) / 16;

@@ -1,4 +1,4 @@
-// The TCP transport (see README.md).
+// The TCP transport (see node.h).
 #pragma once
 #include "transports/transport.h"
 

@@ -1,6 +1,6 @@
 // An exchange (../exchange.h) by tagged messages of UCX. Each part is sent straight from its place
 // and received at its place. UCX makes progress while the caller waits, and through the service
-// thread between calls.
+// thread between calls, because other ranks wait for its answers.
 //
 // Trust. UCX accepts every connection. A part is taken only with its tag: 64 bits that are computed
 // from a nonce of the sender and one of the receiver, which only the communicator's ranks know. A

@@ -1,4 +1,4 @@
-// The UCX transport (see README.md).
+// The UCX transport (see node.h).
 #pragma once
 #include "transports/exchange.h"
 #include "transports/transport.h"
