@@ -230,7 +230,7 @@ TEST(Trace, ShowsTheGatherInsideTheSums) {
 
 // A gather wants the slot of gradients that are being reduced, and rank 1 holds the sums. So rank 0
 // waits, and its recording says which operation will free the slot.
-TEST(Waits, ForASlotThatSumsFree) {
+TEST(SlotWaits, ForASlotThatSumsFree) {
   const Settings settings{{"FSCCL_SUMS_APART_BYTES", "0"}, {"FSCCL_SUM_THREAD", "service"}};
   std::atomic<bool> looked{false};
   run_ranks(2, [&](Rank& self) {

@@ -36,7 +36,7 @@ struct Block {
   size_t bytes;
   unsigned char seed;
 };
-void write(const Block& block) {
+void fill_block(const Block& block) {
   for (size_t i = 0; i < block.bytes; ++i)
     block.pointer[i] = static_cast<unsigned char>(block.seed + i);
 }
@@ -56,7 +56,7 @@ TEST_P(Allocators, SizesAndAlignments) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(pointer) % (alignment ? alignment : 64), 0u)
           << bytes << " at " << alignment;
       blocks.push_back({pointer, bytes, static_cast<unsigned char>(random.next())});
-      write(blocks.back());
+      fill_block(blocks.back());
     }
   }
   std::vector<const unsigned char*> starts;
@@ -80,7 +80,7 @@ TEST_P(Allocators, RandomOrder) {
       const size_t bytes = random.below(random.below(4) ? 5000 : 200'000);
       blocks.push_back(
           {static_cast<unsigned char*>(get(bytes)), bytes, static_cast<unsigned char>(step)});
-      write(blocks.back());
+      fill_block(blocks.back());
     } else if (!blocks.empty()) {
       const size_t at = random.below(blocks.size());
       EXPECT_TRUE(holds(blocks[at]));
@@ -105,7 +105,7 @@ TEST_P(Allocators, Threads) {
           const size_t bytes = random.below(20'000);
           blocks.push_back({static_cast<unsigned char*>(get(bytes)), bytes,
                             static_cast<unsigned char>(seed * 64 + i)});
-          write(blocks.back());
+          fill_block(blocks.back());
         }
         for (const Block& block : blocks) {
           EXPECT_TRUE(holds(block));
@@ -134,7 +134,7 @@ TEST_P(Allocators, WrongRequests) {
 TEST_P(Allocators, ForeignAndDoubleFree) {
   auto* const block = static_cast<unsigned char*>(get(1000));
   const Block written{block, 1000, 7};
-  write(written);
+  fill_block(written);
   char foreign[64];
   EXPECT_ERROR(give(foreign, sizeof foreign), FSCCL_ERR_INVALID_ARGUMENT, "is not a block");
   EXPECT_ERROR(give(nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT, "is not a block");
@@ -156,13 +156,13 @@ TEST_P(Allocators, ExhaustionAndRecovery) {
            (status = table_.allocate(table_.context, kBytes, 64, nullptr, &pointer)) == FSCCL_OK) {
       blocks.push_back({static_cast<unsigned char*>(pointer), kBytes,
                         static_cast<unsigned char>(blocks.size())});
-      write(blocks.back());
+      fill_block(blocks.back());
     }
     EXPECT_EQ(status, FSCCL_ERR_OUT_OF_MEMORY) << explain(status);
     EXPECT_GE(blocks.size(), 4u);
     EXPECT_OK(give(blocks.back().pointer, kBytes));
     blocks.back().pointer = static_cast<unsigned char*>(get(kBytes));
-    write(blocks.back());
+    fill_block(blocks.back());
     for (const Block& block : blocks) {
       EXPECT_TRUE(holds(block));
       EXPECT_OK(give(block.pointer, kBytes));
@@ -173,7 +173,7 @@ TEST_P(Allocators, ExhaustionAndRecovery) {
 TEST_P(Allocators, ShareIsTheSameMemoryOrRefused) {
   auto* const block = static_cast<unsigned char*>(get(10'000));
   const Block written{block, 10'000, 3};
-  write(written);
+  fill_block(written);
   int fd = -1;
   uint64_t offset = 1;
   const fsccl_status_t status = table_.share(table_.context, block, &fd, &offset);
@@ -219,7 +219,7 @@ std::vector<const char*> cuda() {
   return stand_in::Control().there() ? std::vector<const char*>{"cuda"}
                                      : std::vector<const char*>{};
 }
-std::string name_of(const ::testing::TestParamInfo<Allocators::ParamType>& info) {
+std::string name_of_case(const ::testing::TestParamInfo<Allocators::ParamType>& info) {
   std::string name = std::get<0>(info.param);
   for (const std::string& adaptor : std::get<1>(info.param)) name += "_" + adaptor;
   return name;
@@ -229,11 +229,11 @@ std::string name_of(const ::testing::TestParamInfo<Allocators::ParamType>& info)
 INSTANTIATE_TEST_SUITE_P(Sources, Allocators,
                          ::testing::Combine(::testing::Values("host", "pool"),
                                             ::testing::Values(Adaptors{})),
-                         name_of);
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(Adaptors, Allocators,
                          ::testing::Combine(::testing::Values("host", "pool", "outside"),
                                             ::testing::ValuesIn(stacks())),
-                         name_of);
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(
     Cuda, Allocators,
     ::testing::Combine(::testing::ValuesIn(cuda()),
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Adaptors{"log"}, Adaptors{"on_failure"},
                                          Adaptors{"limit", "statistics", "log"},
                                          Adaptors{"log", "on_failure", "limit"})),
-    name_of);
+    name_of_case);
 
 }  // namespace
 }  // namespace fsccl::testing

@@ -131,7 +131,7 @@ TEST_F(Debug, WhatIsLeftIsListed) {
         debug);
 }
 
-TEST(Pools, DebugModeOfAllRanksAlike) {
+TEST(PoolBlocks, DebugModeOfAllRanksAlike) {
   run_ranks(2, [](Rank& self) {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     config.debug = self.rank;
@@ -183,7 +183,7 @@ TEST(Forks, InAForkedChildEveryFunctionOfAPoolSaysSo) {
 // --- pointers of others, and slots that are held
 // ----------------------------------------------------------------------------
 
-TEST(Pools, PointersOfOthersAndPoolsWithSlots) {
+TEST(PoolBlocks, PointersOfOthersAndPoolsWithSlots) {
   for (const int debug : {0, 1})
     run_ranks(2, [debug](Rank& self) {
       fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;

@@ -21,8 +21,6 @@ constexpr bool kStrayWrites = false;
 constexpr bool kStrayWrites = true;
 #endif
 
-constexpr size_t kPage = 4096;
-
 enum class Bug {
   none,
   double_free,
@@ -36,7 +34,7 @@ enum class Bug {
   kinds
 };
 
-struct Memory {
+struct Allocation {
   unsigned char* data = nullptr;
   size_t bytes = 0;
   bool import = false;
@@ -95,7 +93,7 @@ class Program {
   size_t allocate(size_t bytes = ~size_t{0}) {
     if (bytes == ~size_t{0})
       bytes = random_.below(10) == 0 ? 65536 + random_.below(20000) : random_.below(3000);
-    Memory memory;
+    Allocation memory;
     void* pointer = nullptr;
     if (!ok(fsccl_pool_alloc(pool_, bytes, nullptr, &pointer))) return ~size_t{0};
     memory.data = static_cast<unsigned char*>(pointer);
@@ -108,7 +106,7 @@ class Program {
   }
 
   size_t import() {
-    Memory memory;
+    Allocation memory;
     memory.bytes = (1 + random_.below(3)) * kPage;
     memory.data = static_cast<unsigned char*>(std::aligned_alloc(kPage, memory.bytes));
     memory.import = true;
@@ -118,7 +116,7 @@ class Program {
     return live_.size() - 1;
   }
 
-  void fill(Memory& memory, size_t begin, size_t end) {
+  void fill(Allocation& memory, size_t begin, size_t end) {
     memory.contents.resize(memory.bytes);
     const auto value = static_cast<unsigned char>(random_.next());
     std::fill(memory.contents.begin() + static_cast<long>(begin),
@@ -126,7 +124,7 @@ class Program {
     if (end > begin) std::memset(memory.data + begin, value, end - begin);
   }
 
-  void use(Memory& memory) {
+  void use(Allocation& memory) {
     if (memory.bytes == 0) return;
     const size_t begin = random_.below(memory.bytes),
                  end = begin + 1 + random_.below(memory.bytes - begin);
@@ -135,7 +133,7 @@ class Program {
   }
 
   void give_back(size_t index) {
-    Memory memory = std::move(live_[index]);
+    Allocation memory = std::move(live_[index]);
     live_.erase(live_.begin() + static_cast<long>(index));
     EXPECT_TRUE(std::equal(memory.contents.begin(), memory.contents.end(), memory.data));
     ok(fsccl_pool_free(pool_, memory.data, nullptr));
@@ -172,7 +170,7 @@ class Program {
     ok(fsccl_pool_step(pool_));
   }
 
-  void expect(const char* kind, const Memory& memory) {
+  void expect(const char* kind, const Allocation& memory) {
     expected_kind = kind;
     char text[96];
     std::snprintf(text, sizeof text, "%s of %zu bytes at %p", memory.import ? "import" : "block",
@@ -206,7 +204,7 @@ class Program {
 
   void block_bug() {
     const size_t bytes = 1 + random_.below(3000), index = allocate(bytes);
-    Memory memory = live_[index];
+    Allocation memory = live_[index];
     if (bug_ == Bug::overrun || bug_ == Bug::underrun) {
       const auto distance = static_cast<int64_t>(random_.below(64));
       memory.data[bug_ == Bug::overrun ? static_cast<int64_t>(bytes) + distance : -1 - distance] ^=
@@ -245,8 +243,8 @@ class Program {
   const fsccl_comm_t comm_;
   fsccl_pool_t pool_ = nullptr;
   fsccl_unit_t unit_ = nullptr;
-  std::vector<Memory> live_;
-  Memory forgotten_;
+  std::vector<Allocation> live_;
+  Allocation forgotten_;
   size_t leaked_ = 0;
   std::string error_;
 };

@@ -13,8 +13,6 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr uint64_t kPage = 4096;  // slots have whole pages
-
 // Slots of 2, 4 and 1 pages, for parameters and gradients (bfloat16).
 UnitCase sliced(uint64_t seed = 1, fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY) {
   UnitCase c = simple_unit({{4096}, {64, 128}, {2048}}, seed);

@@ -76,13 +76,13 @@ INSTANTIATE_TEST_SUITE_P(Shm, Collectives, ::testing::Values(1, 2, 3, 4, 5, 8),
 // -------------------------------------------------------------------------------------------------
 // settings
 
-struct Way {
+struct CollectiveWay {
   const char* name;
   const char *single_copy, *eager_bytes, *slot_bytes, *streaming_bytes, *spin_us;
 };
-std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
+std::ostream& operator<<(std::ostream& out, const CollectiveWay& way) { return out << way.name; }
 
-constexpr Way kWays[] = {
+constexpr CollectiveWay kCollectiveWays[] = {
     {"Defaults", "auto", "8K", "32K", "auto", "auto"},
     {"Slots", "off", "16K", "1M", "auto", "auto"},
     {"SmallSlots", "off", "0", "4K", "auto", "0"},
@@ -92,7 +92,7 @@ constexpr Way kWays[] = {
     {"EverythingStreams", "auto", "4K", "1M", "0", "0"},
 };
 
-class Ways : public ::testing::TestWithParam<std::tuple<Way, int>> {};
+class Ways : public ::testing::TestWithParam<std::tuple<CollectiveWay, int>> {};
 
 TEST_P(Ways, RandomCases) {
   const auto& [way, ranks] = GetParam();
@@ -110,7 +110,8 @@ TEST_P(Ways, RandomCases) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, Ways,
-                         ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Values(2, 3, 5)),
+                         ::testing::Combine(::testing::ValuesIn(kCollectiveWays),
+                                            ::testing::Values(2, 3, 5)),
                          [](const auto& one) {
                            return std::string(std::get<0>(one.param).name) + "_" +
                                   std::to_string(std::get<1>(one.param));

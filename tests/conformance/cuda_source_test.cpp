@@ -14,7 +14,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr uint64_t kPage = 2 << 20;
+constexpr uint64_t kLargePage = 2 << 20;
 
 class CudaSource : public ::testing::Test {
  protected:
@@ -53,11 +53,11 @@ TEST_F(CudaSource, IsOfItsDevice) {
 TEST_F(CudaSource, TakesWholePagesOfTheDevice) {
   void *one = nullptr, *two = nullptr;
   ASSERT_OK(get(table, 1, &one));
-  ASSERT_OK(get(table, kPage + 1, &two));
-  EXPECT_EQ(control.used_bytes(1), 3 * kPage);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(one) % kPage, 0u);
-  EXPECT_OK(give(table, two, kPage + 1));
-  EXPECT_EQ(control.used_bytes(1), kPage);
+  ASSERT_OK(get(table, kLargePage + 1, &two));
+  EXPECT_EQ(control.used_bytes(1), 3 * kLargePage);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(one) % kLargePage, 0u);
+  EXPECT_OK(give(table, two, kLargePage + 1));
+  EXPECT_EQ(control.used_bytes(1), kLargePage);
   EXPECT_OK(give(table, one, 1));
 }
 
@@ -78,7 +78,7 @@ TEST_F(CudaSource, ServesPyTorch) {
   EXPECT_ERROR(fsccl_torch_use(0, &table), FSCCL_ERR_INVALID_ARGUMENT, "device 1", "device 0");
   void* const block = fsccl_torch_malloc(1000, 1, nullptr);
   ASSERT_NE(block, nullptr);
-  EXPECT_EQ(control.used_bytes(1), kPage);
+  EXPECT_EQ(control.used_bytes(1), kLargePage);
   EXPECT_EQ(fsccl_torch_malloc(int64_t{2} << 30, 1, nullptr), nullptr);
   EXPECT_EQ(last_error().code, FSCCL_ERR_OUT_OF_MEMORY);
   fsccl_torch_free(block, 1000, 1, nullptr);
@@ -121,7 +121,7 @@ TEST_F(CudaSource, ABlockThatCannotBeWaitedForStaysAndIsSaid) {
     const Capture capture(1, a.get());
     EXPECT_ERROR(give_on(a.get()), FSCCL_ERR_NOT_AVAILABLE, "being captured", "stays");
   }
-  EXPECT_EQ(control.used_bytes(1), kPage);  // the block stays until the source ends
+  EXPECT_EQ(control.used_bytes(1), kLargePage);  // the block stays until the source ends
 }
 
 TEST_F(CudaSource, AChildOfForkIsTold) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kElements = 5000;
 
-struct Case {
+struct FaultCase {
   fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY;
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ;
@@ -26,7 +26,7 @@ struct Case {
 struct Layer {
   fsccl_pool_t pool = nullptr;
   fsccl_unit_t unit = nullptr;
-  Layer(fsccl_comm_t comm, const Case& c) {
+  Layer(fsccl_comm_t comm, const FaultCase& c) {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     config.debug = 1;
     config.name = "slots";
@@ -53,7 +53,7 @@ struct Layer {
   }
 };
 
-void run(const Case& c, const std::function<void(const Layer&, bool last)>& body) {
+void run(const FaultCase& c, const std::function<void(const Layer&, bool last)>& body) {
   run_ranks(c.ranks, [&](Rank& self) {
     const Layer layer(self.comm, c);
     EXPECT_OK(fsccl_unit_unshard(layer.unit, c.mode, nullptr, nullptr));
@@ -63,8 +63,8 @@ void run(const Case& c, const std::function<void(const Layer&, bool last)>& body
   });
 }
 
-void write(char* address) { *static_cast<volatile char*>(address) = 1; }
-char read(const char* address) { return *static_cast<const volatile char*>(address); }
+void write_byte(char* address) { *static_cast<volatile char*>(address) = 1; }
+char read_byte(const char* address) { return *static_cast<const volatile char*>(address); }
 
 // Returns whether the process ended by the signal or, if a sanitizer handles the signal itself, by
 // the sanitizer's exit.
@@ -87,8 +87,8 @@ TEST_F(Faults, AWriteToReadOnlyParameters) {
   EXPECT_DEATH(run({.ranks = 2},
                    [](const Layer& layer, bool last) {
                      char* param = layer.param();
-                     if (last) write(param + 70);
-                     while (!last) read(param);  // the other rank has a view of its own
+                     if (last) write_byte(param + 70);
+                     while (!last) read_byte(param);  // the other rank has a view of its own
                    }),
                "write to 0x[0-9a-f]+, byte 70 of parameters of unit 'layer3' \\(10048 bytes in "
                "pool 'slots' of rank 1\\), which "
@@ -98,17 +98,17 @@ TEST_F(Faults, AWriteToReadOnlyParameters) {
 // The gather was only for reading, so a write is refused, although no other rank would see it.
 TEST_F(Faults, AWriteToPrivateParameters) {
   EXPECT_DEATH(run({.sharing = FSCCL_SHARING_PRIVATE},
-                   [](const Layer& layer, bool) { write(layer.param()); }),
+                   [](const Layer& layer, bool) { write_byte(layer.param()); }),
                "write to .*parameters of unit 'layer3'.* read-only");
 }
 
 TEST_F(Faults, ReadsAndWritesAfterReshard) {
-  const auto after = [](const Case& c, bool writes) {
+  const auto after = [](const FaultCase& c, bool writes) {
     run(c, [&](const Layer& layer, bool) {
       char* param = layer.param();
-      read(param);
+      read_byte(param);
       EXPECT_OK(fsccl_unit_reshard(layer.unit, nullptr));
-      writes ? write(param + 8) : static_cast<void>(read(param + 8));
+      writes ? write_byte(param + 8) : static_cast<void>(read_byte(param + 8));
     });
   };
   EXPECT_DEATH(after({}, false),
@@ -131,7 +131,7 @@ TEST_F(Faults, GradientsAfterTheirReductionWasSubmitted) {
       char* grad = layer.grad();
       std::memset(grad, 0, kElements * 2);
       EXPECT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr, nullptr));
-      writes ? write(grad) : static_cast<void>(read(grad));
+      writes ? write_byte(grad) : static_cast<void>(read_byte(grad));
     });
   };
   EXPECT_DEATH(after(true),
@@ -145,7 +145,7 @@ TEST_F(Faults, AForkedChildDoesNotHaveThem) {
                    [](const Layer& layer, bool) {
                      char* param = layer.param();
                      const pid_t child = fork();
-                     if (child == 0) read(param);
+                     if (child == 0) read_byte(param);
                      int status = 0;
                      if (waitpid(child, &status, 0) == child && ended_by_it(status)) std::abort();
                    }),
@@ -154,7 +154,7 @@ TEST_F(Faults, AForkedChildDoesNotHaveThem) {
 }
 
 TEST_F(Faults, FarFromAnySlot) {
-  EXPECT_DEATH(run({}, [](const Layer& layer, bool) { read(layer.param() + (1 << 22)); }),
+  EXPECT_DEATH(run({}, [](const Layer& layer, bool) { read_byte(layer.param() + (1 << 22)); }),
                "of pool 'slots' of rank 0, in no slot");
 }
 
@@ -163,12 +163,12 @@ TEST_F(Faults, FarFromAnySlot) {
 TEST_F(Faults, TheHandlerBeforeIsCalled) {
   const auto with_handler = [] {
     std::signal(SIGSEGV, [](int) { std::_Exit(77); });
-    run({}, [](const Layer& layer, bool) { write(layer.param()); });
+    run({}, [](const Layer& layer, bool) { write_byte(layer.param()); });
   };
   EXPECT_EXIT(with_handler(), ::testing::ExitedWithCode(77), "read-only");
   const auto without = [] {
     std::signal(SIGSEGV, SIG_DFL);
-    run({}, [](const Layer& layer, bool) { write(layer.param()); });
+    run({}, [](const Layer& layer, bool) { write_byte(layer.param()); });
   };
   EXPECT_EXIT(without(), ::testing::KilledBySignal(SIGSEGV), "read-only");
   const auto another = [] {
@@ -191,14 +191,14 @@ TEST_F(Faults, NoneWhereAllIsRight) {
             ASSERT_OK(fsccl_unit_mark_changed(layer.unit));
             ASSERT_OK(fsccl_unit_unshard(layer.unit, mode, nullptr, nullptr));
             char* param = layer.param();
-            for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(param + at), 0);
+            for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read_byte(param + at), 0);
             if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE)
               std::memset(param, 7, 2 * kElements);
             char* grad = layer.grad();
-            for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(grad + at), '\xff');
+            for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read_byte(grad + at), '\xff');
             std::memset(grad, 0, 2 * kElements);
             ASSERT_OK(fsccl_unit_reshard(layer.unit, nullptr));
-            if (keep == FSCCL_KEEP_ALWAYS && mode == FSCCL_UNSHARD_READ) read(param);
+            if (keep == FSCCL_KEEP_ALWAYS && mode == FSCCL_UNSHARD_READ) read_byte(param);
             ASSERT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr, nullptr));
             ASSERT_OK(fsccl_pool_step(layer.pool));
           }

@@ -71,7 +71,7 @@ void fill_bits(std::vector<char>& bytes, int mantissa, Random& random) {
     std::memcpy(&bytes[i * sizeof(Bits)], &value, sizeof value);
   }
 }
-std::vector<char> values(fsccl_dtype_t dtype, size_t count, int rank) {
+std::vector<char> inputs(fsccl_dtype_t dtype, size_t count, int rank) {
   std::vector<char> bytes(count * fsccl_dtype_size(dtype));
   Random random(mix(static_cast<uint64_t>(rank) + 1, count));
   if (dtype == FSCCL_FLOAT64)
@@ -84,7 +84,7 @@ std::vector<char> values(fsccl_dtype_t dtype, size_t count, int rank) {
 }
 
 // The hashes of the results of each rank.
-using Results = std::vector<std::vector<uint64_t>>;
+using EveryResult = std::vector<std::vector<uint64_t>>;
 
 uint64_t hash(const void* data, size_t bytes) {
   uint64_t found = bytes;
@@ -95,7 +95,7 @@ uint64_t hash(const void* data, size_t bytes) {
 
 void sum(std::vector<uint64_t>* results, Rank& self, fsccl_dtype_t dtype, size_t count,
          fsccl_op_t op, const std::function<void(const std::function<void()>&)>& calling) {
-  const std::vector<char> send = values(dtype, count, self.rank);
+  const std::vector<char> send = inputs(dtype, count, self.rank);
   for (const bool waits : {false, true}) {
     std::vector<char> all(send.size());
     calling([&] {
@@ -111,8 +111,8 @@ void sum(std::vector<uint64_t>* results, Rank& self, fsccl_dtype_t dtype, size_t
   }
 }
 
-Results sums(Differs differs, int ranks) {
-  Results results(static_cast<size_t>(ranks));
+EveryResult sums(Differs differs, int ranks) {
+  EveryResult results(static_cast<size_t>(ranks));
   run_with(differs, ranks, [&](Rank& self, const auto& calling) {
     for (const fsccl_dtype_t dtype : {FSCCL_FLOAT32, FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT64})
       for (const fsccl_op_t op : {FSCCL_SUM, FSCCL_AVG, fsccl_premul_sum(0.3)})
@@ -123,7 +123,7 @@ Results sums(Differs differs, int ranks) {
 }
 
 // Returns the results of `run` in a process of its own, whose library starts its threads anew.
-Results in_child(Results (*run)(Differs, int), Differs differs, int ranks) {
+EveryResult in_child(EveryResult (*run)(Differs, int), Differs differs, int ranks) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t child = fork();
@@ -141,7 +141,7 @@ Results in_child(Results (*run)(Differs, int), Differs differs, int ranks) {
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  Results results(static_cast<size_t>(ranks));
+  EveryResult results(static_cast<size_t>(ranks));
   const size_t each = all.size() / results.size();
   EXPECT_GT(each, 0u);
   for (size_t i = 0; i < all.size(); i++)
@@ -149,7 +149,7 @@ Results in_child(Results (*run)(Differs, int), Differs differs, int ranks) {
   return results;
 }
 
-void expect_no_difference(Results (*run)(Differs, int), Differs differs, int ranks) {
+void expect_no_difference(EveryResult (*run)(Differs, int), Differs differs, int ranks) {
   EXPECT_EQ(in_child(run, differs, ranks), in_child(run, Differs::none, ranks));
 }
 
@@ -173,7 +173,7 @@ void reduce_unit(std::vector<uint64_t>* results, Rank& self, const UnitCase& c, 
   fsccl_view_t view{};
   for (size_t i = 0; i < unit->size(); i++) {
     ASSERT_OK(fsccl_unit_shard(unit->get(), i, &view));
-    const std::vector<char> bytes = values(view.dtype, view.count, self.rank);
+    const std::vector<char> bytes = inputs(view.dtype, view.count, self.rank);
     std::memcpy(view.data, bytes.data(), bytes.size());
   }
   calling([&] { unit->unshard(); });
@@ -184,7 +184,7 @@ void reduce_unit(std::vector<uint64_t>* results, Rank& self, const UnitCase& c, 
   unit->reshard();
   for (size_t i = 0; i < unit->size(); i++) {
     ASSERT_OK(fsccl_unit_grad(unit->get(), i, nullptr, &view));
-    const std::vector<char> bytes = values(view.dtype, view.count, self.rank + self.ranks);
+    const std::vector<char> bytes = inputs(view.dtype, view.count, self.rank + self.ranks);
     std::memcpy(view.data, bytes.data(), bytes.size());
   }
   fsccl_reduce_result_t result{};
@@ -198,8 +198,8 @@ void reduce_unit(std::vector<uint64_t>* results, Rank& self, const UnitCase& c, 
   results->push_back(hash(&result.norm_squared, sizeof result.norm_squared));
 }
 
-Results units(Differs differs, int ranks) {
-  Results results(static_cast<size_t>(ranks));
+EveryResult units(Differs differs, int ranks) {
+  EveryResult results(static_cast<size_t>(ranks));
   run_with(differs, ranks, [&](Rank& self, const auto& calling) {
     const PoolScope pool(self.comm);
     for (const fsccl_dtype_t reduce : {FSCCL_FLOAT32, FSCCL_BFLOAT16, FSCCL_FLOAT16})

@@ -193,15 +193,15 @@ void all_to_all_v(Form& f) {
   }
 }
 
-struct Way {
+struct FormWay {
   const char *name, *single_copy, *eager_bytes, *slot_bytes;
 };
-std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
-constexpr Way kWays[] = {{"Defaults", "auto", "4K", "128K"},
-                         {"SmallSlots", "off", "0", "4K"},
-                         {"Eager", "off", "64K", "64K"}};
+std::ostream& operator<<(std::ostream& out, const FormWay& way) { return out << way.name; }
+constexpr FormWay kFormWays[] = {{"Defaults", "auto", "4K", "128K"},
+                                 {"SmallSlots", "off", "0", "4K"},
+                                 {"Eager", "off", "64K", "64K"}};
 
-class Forms : public ::testing::TestWithParam<std::tuple<Way, int>> {};
+class Forms : public ::testing::TestWithParam<std::tuple<FormWay, int>> {};
 
 TEST_P(Forms, RandomCases) {
   const auto& [way, ranks] = GetParam();
@@ -220,7 +220,7 @@ TEST_P(Forms, RandomCases) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Shm, Forms,
-                         ::testing::Combine(::testing::ValuesIn(kWays),
+                         ::testing::Combine(::testing::ValuesIn(kFormWays),
                                             ::testing::Values(1, 2, 3, 5)),
                          [](const auto& one) {
                            return std::string(std::get<0>(one.param).name) + "_" +

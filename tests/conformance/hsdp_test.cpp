@@ -36,19 +36,6 @@ TEST(Hsdp, NoPhaseBlocksTheCall) {
   });
 }
 
-struct Ready {
-  TestUnit* unit = nullptr;
-  std::vector<size_t> indices;
-};
-void note_ready(void* context, fsccl_unit_t unit, size_t index) {
-  auto& ready = *static_cast<Ready*>(context);
-  EXPECT_EQ(unit, ready.unit->get());
-  fsccl_view_t view{};
-  EXPECT_OK(fsccl_unit_sharded_grad(unit, index, &view)) << "where an optimizer begins";
-  EXPECT_NE(view.data, nullptr);
-  ready.indices.push_back(index);
-}
-
 std::vector<size_t> owned_gradients(TestUnit& unit, const UnitCase& c) {
   std::vector<size_t> indices;
   for (size_t i = 0; i < unit.size(); ++i) {
@@ -85,7 +72,7 @@ TEST_P(Meshes, AccumulateAndTell) {
       std::vector<TestUnit::Reduction> history;
       const uint64_t batches = 1 + random.below(3);
       for (uint64_t batch = 1; batch <= batches; ++batch) {
-        Ready ready{&unit, {}};
+        ReadyShards ready{unit.get(), {}};
         fsccl_reduce_result_t result{};
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         config.accumulate = batch > 1;

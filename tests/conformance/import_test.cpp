@@ -17,8 +17,6 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 // Memory of the caller's own, in whole pages.
 class Pages {
  public:

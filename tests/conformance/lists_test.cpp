@@ -10,7 +10,7 @@
 namespace fsccl::testing {
 namespace {
 
-enum class Kind { all_gather, reduce_scatter, broadcast };
+enum class ListKind { all_gather, reduce_scatter, broadcast };
 
 struct Tensor {
   std::vector<size_t> counts;
@@ -35,7 +35,7 @@ struct Tensor {
 
 class List {
  public:
-  List(Rank& self, fsccl_pool_t pool, Random& random, Kind kind, size_t most)
+  List(Rank& self, fsccl_pool_t pool, Random& random, ListKind kind, size_t most)
       : self_(self),
         pool_(pool),
         kind_(kind),
@@ -49,7 +49,7 @@ class List {
       tensor.in_place = random.below(2);
       tensor.pooled =
           memory == 0 || (memory == 1 && mix(tensor.seed, static_cast<uint64_t>(self.rank)) % 2);
-      for (int q = 0; q < (kind == Kind::broadcast ? 1 : self.ranks); q++)
+      for (int q = 0; q < (kind == ListKind::broadcast ? 1 : self.ranks); q++)
         tensor.counts.push_back(random.below(4) ? random.below(random.below(3) ? 20 : most) : 0);
       make(tensor);
     }
@@ -70,12 +70,12 @@ class List {
     for (Tensor& tensor : tensors_)
       list.push_back({tensor.send, tensor.recv, tensor.counts.data(), tensor.dtype});
     switch (kind_) {
-      case Kind::all_gather:
+      case ListKind::all_gather:
         return fsccl_all_gather_list(list.data(), list.size(), self_.comm, nullptr, nullptr);
-      case Kind::reduce_scatter:
+      case ListKind::reduce_scatter:
         return fsccl_reduce_scatter_list(list.data(), list.size(), op, self_.comm, nullptr,
                                          nullptr);
-      case Kind::broadcast:
+      case ListKind::broadcast:
         break;
     }
     return fsccl_broadcast_list(list.data(), list.size(), root_, self_.comm, nullptr, nullptr);
@@ -101,30 +101,30 @@ class List {
   void make(Tensor& tensor) {
     const size_t whole = tensor.whole() * tensor.size(),
                  own_begin =
-                     kind_ == Kind::broadcast ? 0 : tensor.before(self_.rank) * tensor.size();
+                     kind_ == ListKind::broadcast ? 0 : tensor.before(self_.rank) * tensor.size();
     const size_t own =
-        kind_ == Kind::broadcast ? 0 : tensor.counts[static_cast<size_t>(self_.rank)];
+        kind_ == ListKind::broadcast ? 0 : tensor.counts[static_cast<size_t>(self_.rank)];
     tensor.send_block = allocate(tensor.pooled, whole);
     tensor.recv_block = allocate(tensor.pooled, whole);
     tensor.send = static_cast<char*>(tensor.send_block);
     tensor.recv = static_cast<char*>(tensor.recv_block);
     std::vector<char> input;
-    if (kind_ == Kind::all_gather) {
+    if (kind_ == ListKind::all_gather) {
       input = tensor.values(self_.rank, own);
       if (tensor.in_place) tensor.send = tensor.recv + own_begin;
-    } else if (kind_ == Kind::reduce_scatter) {
+    } else if (kind_ == ListKind::reduce_scatter) {
       input = tensor.values(self_.rank, tensor.whole());
       if (tensor.in_place) tensor.recv = tensor.send + own_begin;
     } else {
       if (self_.rank == root_) input = tensor.values(root_, tensor.whole());
       tensor.send = nullptr;
     }
-    std::copy(input.begin(), input.end(), kind_ == Kind::broadcast ? tensor.recv : tensor.send);
+    std::copy(input.begin(), input.end(), kind_ == ListKind::broadcast ? tensor.recv : tensor.send);
   }
   std::vector<char> result(const Tensor& tensor, fsccl_op_t op) const {
-    if (kind_ == Kind::broadcast) return tensor.values(root_, tensor.whole());
+    if (kind_ == ListKind::broadcast) return tensor.values(root_, tensor.whole());
     std::vector<char> bytes;
-    if (kind_ == Kind::all_gather) {
+    if (kind_ == ListKind::all_gather) {
       for (int q = 0; q < self_.ranks; q++) {
         const std::vector<char> part = tensor.values(q, tensor.counts[static_cast<size_t>(q)]);
         bytes.insert(bytes.end(), part.begin(), part.end());
@@ -144,21 +144,21 @@ class List {
 
   Rank& self_;
   fsccl_pool_t pool_;
-  const Kind kind_;
+  const ListKind kind_;
   const int root_;
   std::vector<Tensor> tensors_;
 };
 
-struct Way {
+struct ListWay {
   const char *name, *single_copy, *slot_bytes;
   size_t most;
 };
-std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
-constexpr Way kWays[] = {{"Defaults", "auto", "128K", 60'000},
-                         {"SmallSlots", "off", "4K", 9'000},
-                         {"Packed", "off", "4M", 3'000}};
+std::ostream& operator<<(std::ostream& out, const ListWay& way) { return out << way.name; }
+constexpr ListWay kListWays[] = {{"Defaults", "auto", "128K", 60'000},
+                                 {"SmallSlots", "off", "4K", 9'000},
+                                 {"Packed", "off", "4M", 3'000}};
 
-class Lists : public ::testing::TestWithParam<std::tuple<Way, int>> {};
+class Lists : public ::testing::TestWithParam<std::tuple<ListWay, int>> {};
 
 TEST_P(Lists, RandomLists) {
   const auto& [way, ranks] = GetParam();
@@ -169,19 +169,19 @@ TEST_P(Lists, RandomLists) {
     const PoolScope pool(self.comm);
     Random random(static_cast<uint64_t>(self.ranks) + most);
     for (int i = 0; i < 45 && !HasFailure(); ++i) {
-      List list(self, pool.get(), random, static_cast<Kind>(i % 3), most);
+      List list(self, pool.get(), random, static_cast<ListKind>(i % 3), most);
       for (int again = 0; again < 2; again++) ASSERT_OK(list.run(FSCCL_MAX));
       if (i % 3 != 1) list.check(FSCCL_MAX);
       // A sum in place changes its input, so it can run only once. Sums therefore have lists of
       // their own.
-      List sums(self, pool.get(), random, Kind::reduce_scatter, most);
+      List sums(self, pool.get(), random, ListKind::reduce_scatter, most);
       ASSERT_OK(sums.run(FSCCL_SUM));
       sums.check(FSCCL_SUM);
     }
   });
 }
 INSTANTIATE_TEST_SUITE_P(Shm, Lists,
-                         ::testing::Combine(::testing::ValuesIn(kWays),
+                         ::testing::Combine(::testing::ValuesIn(kListWays),
                                             ::testing::Values(1, 2, 3, 5)),
                          [](const auto& one) {
                            return std::string(std::get<0>(one.param).name) + "_" +

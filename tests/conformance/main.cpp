@@ -1,4 +1,5 @@
-// Gives every test of these programs a deadline: a test that hangs is named, and ends the program.
+// Runs the tests of the files that the command line names, or all tests, and gives every test a
+// deadline: a test that hangs is named, and ends the program.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cstring>
 
 #include "support.h"
+#include "tests/test_files.h"
 
 namespace {
 
@@ -33,6 +35,7 @@ class Deadlines : public testing::EmptyTestEventListener {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  fsccl::testing::run_only_files(argc, argv);
   signal(SIGALRM, on_alarm);
   testing::UnitTest::GetInstance()->listeners().Append(new Deadlines);
   return RUN_ALL_TESTS();

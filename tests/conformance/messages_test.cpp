@@ -53,14 +53,14 @@ fsccl_status_t receive(const Rank& self, char* data, size_t bytes, int from, int
 
 constexpr size_t kSizes[] = {0, 1, 8, 24, 25, 1000, 4096, 4097, 70'000, 300'000};
 
-struct Way {
+struct MessageWay {
   const char* name;
   const char* single_copy;
   bool pooled;
 };
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+void PrintTo(const MessageWay& way, std::ostream* out) { *out << way.name; }
 
-class Messages : public ::testing::TestWithParam<Way> {};
+class Messages : public ::testing::TestWithParam<MessageWay> {};
 
 // Each rank sends messages of every size to each other rank, beginning with the next rank, and
 // meanwhile receives the same sizes.
@@ -148,8 +148,9 @@ TEST_P(Messages, InFlightBesideCollectives) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, Messages,
-                         ::testing::Values(Way{"caller", "auto", false}, Way{"pool", "auto", true},
-                                           Way{"callerTwoCopies", "off", false}),
+                         ::testing::Values(MessageWay{"caller", "auto", false},
+                                           MessageWay{"pool", "auto", true},
+                                           MessageWay{"callerTwoCopies", "off", false}),
                          ::testing::PrintToStringParamName());
 
 TEST(Message, WrongArguments) {
@@ -175,17 +176,17 @@ TEST(Message, WrongArguments) {
 }
 
 TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
-  struct Case {
+  struct Difference {
     size_t count;
     fsccl_dtype_t dtype;
     int tag;
     const char *here, *there;
   };
-  constexpr Case kCases[] = {{16, FSCCL_UINT8, 5, "8 uint8", "16 uint8"},
-                             {8, FSCCL_INT8, 5, "uint8", "int8"},
-                             {8, FSCCL_UINT8, 6, "tag 5", "tag 6"},
-                             {300'000, FSCCL_UINT8, 5, "8 uint8", "300000 uint8"}};
-  for (const Case& other : kCases)
+  constexpr Difference kDifferences[] = {{16, FSCCL_UINT8, 5, "8 uint8", "16 uint8"},
+                                         {8, FSCCL_INT8, 5, "uint8", "int8"},
+                                         {8, FSCCL_UINT8, 6, "tag 5", "tag 6"},
+                                         {300'000, FSCCL_UINT8, 5, "8 uint8", "300000 uint8"}};
+  for (const Difference& other : kDifferences)
     run_ranks(2,
               [&](Rank& self) {
                 std::vector<char> data(300'000);

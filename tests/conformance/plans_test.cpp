@@ -9,9 +9,9 @@
 namespace fsccl::testing {
 namespace {
 
-using Units = std::deque<TestUnit>;
+using PlannedUnits = std::deque<TestUnit>;
 
-void add_unit(Units& units, const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing,
+void add_unit(PlannedUnits& units, const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing,
               int64_t rows, int64_t columns) {
   UnitCase c = simple_unit({{rows, columns}}, 200 + units.size());
   c.sharing = sharing;
@@ -26,7 +26,7 @@ TEST_P(Plans, WhatARecordedStepTookBeyondItsPlanIsGivenBack) {
   constexpr uint64_t kPart = 2u << 20;
   run_ranks(3, [=](Rank& self) {
     const PoolScope pool(self.comm);
-    Units units;
+    PlannedUnits units;
     for (const int64_t rows : {1100, 1100, 2200})
       add_unit(units, self, pool.get(), GetParam(), rows, 1024);
     const bool hosts = GetParam() == FSCCL_SHARING_PRIVATE || self.rank == 0;
@@ -58,7 +58,7 @@ TEST_P(Plans, WhatARecordedStepTookBeyondItsPlanIsGivenBack) {
 TEST_P(Plans, KnownStepsFollowEachOtherWithoutAMiss) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
-    Units units;
+    PlannedUnits units;
     for (const int64_t rows : {40, 90, 17, 60})
       add_unit(units, self, pool.get(), GetParam(), rows, 31);
     uint64_t version = 1;

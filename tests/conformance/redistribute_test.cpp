@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kGuard = 16;
 constexpr char kUntouched = 0x5a;
 
-struct Case {
+struct ShardingCase {
   std::vector<fsccl_param_t> params;
   std::vector<fsccl_redistributed_t> buffers;
   fsccl_layout_t from = FSCCL_LAYOUT_FLAT, to = FSCCL_LAYOUT_FLAT;
@@ -36,7 +36,8 @@ char value_at(size_t buffer, uint64_t byte, uint64_t version) {
 // The old and new buffers of a rank, in memory of the test with guards at both ends.
 class State {
  public:
-  State(Case c, int holds, int takes, uint64_t version) : case_(std::move(c)), takes_(takes) {
+  State(ShardingCase c, int holds, int takes, uint64_t version)
+      : case_(std::move(c)), takes_(takes) {
     config_ = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config_.from = {case_.from, case_.old_shards, holds};
     config_.to = {case_.to, case_.new_shards, takes};
@@ -76,7 +77,7 @@ class State {
     }
   }
   fsccl_redistribute_config_t& config() { return config_; }
-  Case& parts() { return case_; }
+  ShardingCase& parts() { return case_; }
 
  private:
   static const fsccl_piece_t& at(const std::vector<fsccl_piece_t>& pieces,
@@ -98,15 +99,15 @@ class State {
                              kUntouched);
   }
 
-  Case case_;
+  ShardingCase case_;
   int takes_;
   fsccl_redistribute_config_t config_;
   std::vector<fsccl_piece_t> old_, new_;
   std::vector<std::vector<char>> from_, to_, before_;
 };
 
-Case random_case(Random& random, int ranks) {
-  Case c;
+ShardingCase random_case(Random& random, int ranks) {
+  ShardingCase c;
   const fsccl_layout_t layouts[] = {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED};
   for (uint64_t i = 1 + random.below(5); i > 0; i--) {
     std::vector<int64_t> shape;
@@ -148,7 +149,7 @@ TEST(Redistribute, AnyLayoutToAnyOther) {
   run_ranks(kRanks, [](Rank& self) {
     Random random(5);
     for (uint64_t round = 0; round < 60 && !HasFailure(); round++) {
-      const Case c = random_case(random, kRanks);
+      const ShardingCase c = random_case(random, kRanks);
       const auto holds = deal_out(random, kRanks, c.old_shards),
                  takes = deal_out(random, kRanks, c.new_shards);
       State state(c, holds[static_cast<size_t>(self.rank)], takes[static_cast<size_t>(self.rank)],
@@ -164,7 +165,7 @@ TEST(Redistribute, AnyLayoutToAnyOther) {
 // Three ranks that hold shards 0, 1 and 0 have the given versions.
 void versions(std::vector<uint64_t> versions, uint64_t expected) {
   run_ranks(3, [&](Rank& self) {
-    Case c;
+    ShardingCase c;
     c.params = {param_of({64, 3})};
     c.buffers = {{0, FSCCL_FLOAT32, nullptr, nullptr}};
     c.old_shards = 2;
@@ -193,7 +194,7 @@ TEST(Redistribute, RoundsKeepToTheLimit) {
       EXPECT_OK(fsccl_comm_counters(self.comm, &counters));
       return counters.operations;
     };
-    Case c;
+    ShardingCase c;
     c.params = {param_of({1 << 14})};
     // The buffers have 80 KiB, of which half moves.
     c.buffers = {{0, FSCCL_UINT8, nullptr, nullptr}, {0, FSCCL_FLOAT32, nullptr, nullptr}};
@@ -215,7 +216,7 @@ TEST(Redistribute, RoundsKeepToTheLimit) {
 
 TEST(Redistribute, WhatIsLostIsNamedByAll) {
   run_ranks(3, [](Rank& self) {
-    Case c;
+    ShardingCase c;
     c.params = {param_of({10, 2}, "first"), param_of({6}, "second")};
     c.buffers = {{0, FSCCL_FLOAT32, nullptr, nullptr}, {1, FSCCL_FLOAT32, nullptr, nullptr}};
     c.old_shards = 4;
@@ -251,7 +252,7 @@ TEST(Redistribute, WhatIsLostIsNamedByAll) {
 TEST(Redistribute, WrongArguments) {
   run_ranks(2, [](Rank& self) {
     const bool odd = self.rank == 1;
-    Case c;
+    ShardingCase c;
     c.params = {param_of({8}), param_of({8})};
     c.buffers = {{0, FSCCL_FLOAT32, nullptr, nullptr}, {1, FSCCL_FLOAT32, nullptr, nullptr}};
     c.old_shards = c.new_shards = 2;
@@ -301,7 +302,7 @@ TEST(Redistribute, WrongArguments) {
 // from ragged to ragged.
 TEST(Redistribute, Blocks) {
   run_ranks(2, [](Rank& self) {
-    Case c;
+    ShardingCase c;
     c.params = {param_of({12, 10}), param_of({3})};
     c.buffers = {{0, FSCCL_FLOAT64, nullptr, nullptr}, {1, FSCCL_FLOAT64, nullptr, nullptr}};
     c.from = FSCCL_LAYOUT_RAGGED;

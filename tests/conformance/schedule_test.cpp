@@ -281,7 +281,7 @@ TEST(Schedules, WrongOnesAreRefused) {
   });
 }
 
-TEST(Pools, RecordOffStaysWithoutAPlan) {
+TEST(ScheduledPools, RecordOffStaysWithoutAPlan) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 0, false);
     Model model(self, pool.get(), 3, FSCCL_SHARING_READ_ONLY);
@@ -295,16 +295,16 @@ TEST(Pools, RecordOffStaysWithoutAPlan) {
   });
 }
 
-TEST(Pools, BlocksKeepTheirContentsAndCountRight) {
+TEST(ScheduledPools, BlocksKeepTheirContentsAndCountRight) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
     Random random(static_cast<uint64_t>(self.rank) + 1);  // each rank makes other allocations
-    struct Block {
+    struct Held {
       char* data;
       size_t bytes;
       char value;
     };
-    std::vector<Block> blocks;
+    std::vector<Held> blocks;
     uint64_t allocations = 0;
     for (int i = 0; i < 3000 && !HasFailure(); ++i) {
       if (blocks.size() < 50 && random.below(2)) {
@@ -318,7 +318,7 @@ TEST(Pools, BlocksKeepTheirContentsAndCountRight) {
         allocations++;
       } else if (!blocks.empty()) {
         const size_t which = random.below(blocks.size());
-        const Block block = blocks[which];
+        const Held block = blocks[which];
         EXPECT_TRUE(std::all_of(block.data, block.data + block.bytes,
                                 [&](char c) { return c == block.value; }));
         ASSERT_OK(fsccl_pool_free(pool.get(), block.data, nullptr));
@@ -329,7 +329,7 @@ TEST(Pools, BlocksKeepTheirContentsAndCountRight) {
         ASSERT_OK(fsccl_pool_trim(pool.get(), &released));
       }
     }
-    for (const Block& block : blocks) ASSERT_OK(fsccl_pool_free(pool.get(), block.data, nullptr));
+    for (const Held& block : blocks) ASSERT_OK(fsccl_pool_free(pool.get(), block.data, nullptr));
     EXPECT_OK(fsccl_pool_free(pool.get(), nullptr, nullptr));
     const fsccl_pool_stats_t stats = pool.stats();
     EXPECT_EQ(stats.live_bytes, 0u);

@@ -16,13 +16,6 @@ std::vector<int> members_of(fsccl_comm_t comm, int parent_rank) {
   return members;
 }
 
-Rank rank_in(fsccl_comm_t comm) {
-  Rank self{0, 1, comm};
-  EXPECT_OK(fsccl_comm_rank(comm, &self.rank));
-  EXPECT_OK(fsccl_comm_size(comm, &self.ranks));
-  return self;
-}
-
 TEST(Split, EvenAndOdd) {
   run_ranks(5, [](Rank& self) {
     fsccl_comm_t child = nullptr;

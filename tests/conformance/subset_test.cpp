@@ -15,13 +15,6 @@ fsccl_status_t subset(fsccl_comm_t comm, const Ranks& ranks, uint64_t tag, fsccl
   return fsccl_comm_subset(comm, ranks.data(), ranks.size(), tag, &config, result);
 }
 
-Rank rank_in(fsccl_comm_t comm) {
-  Rank self{0, 1, comm};
-  EXPECT_OK(fsccl_comm_rank(comm, &self.rank));
-  EXPECT_OK(fsccl_comm_size(comm, &self.ranks));
-  return self;
-}
-
 // Expects that `comm` has these ranks of the parent, in this order.
 void expect_members(fsccl_comm_t comm, int parent_rank, const Ranks& ranks) {
   Ranks found(ranks.size(), -1);

@@ -89,6 +89,13 @@ void Meeting::wait() {
   pthread_mutex_unlock(&mutex_);
 }
 
+Rank rank_in(fsccl_comm_t comm) {
+  Rank self{0, 1, comm};
+  EXPECT_OK(fsccl_comm_rank(comm, &self.rank));
+  EXPECT_OK(fsccl_comm_size(comm, &self.ranks));
+  return self;
+}
+
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options) {
   const SharedMeeting meeting(static_cast<unsigned>(ranks));
   const auto run = [&](const fsccl_unique_id_t* id, int rank) {

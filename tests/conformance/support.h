@@ -63,6 +63,9 @@ struct Rank {
   void meet() const { meeting->wait(); }
 };
 
+// Returns the calling rank of `comm`, with no meeting.
+Rank rank_in(fsccl_comm_t comm);
+
 struct RanksOptions {
   int64_t timeout_ms = kPatienceMs;
   const char* name = nullptr;
@@ -97,6 +100,8 @@ class Settings {
  private:
   std::vector<std::pair<std::string, std::string>> before_;
 };
+
+inline constexpr size_t kPage = 4096;  // blocks and slots of pools have whole pages
 
 // A generator with the same numbers on every machine (splitmix64).
 class Random {

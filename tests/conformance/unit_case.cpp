@@ -470,4 +470,13 @@ void TestUnit::check_result(const fsccl_reduce_result_t& result) {
   }
 }
 
+void note_ready(void* context, fsccl_unit_t unit, size_t index) {
+  auto& ready = *static_cast<ReadyShards*>(context);
+  EXPECT_EQ(unit, ready.unit);
+  fsccl_view_t view{};
+  EXPECT_OK(fsccl_unit_sharded_grad(unit, index, &view)) << "where an optimizer begins";
+  EXPECT_NE(view.data, nullptr);
+  ready.indices.push_back(index);
+}
+
 }  // namespace fsccl::testing

@@ -120,4 +120,14 @@ class TestUnit {
   std::vector<const void*> pointers_;
 };
 
+// The shards of which note_ready() has been told. It is the context of note_ready().
+struct ReadyShards {
+  fsccl_unit_t unit = nullptr;
+  std::vector<size_t> indices;
+};
+
+// Is the `shard_ready` of a reduction: notes the index, and expects that the sharded gradient of it
+// can be read.
+void note_ready(void* context, fsccl_unit_t unit, size_t index);
+
 }  // namespace fsccl::testing

@@ -5,7 +5,7 @@
 namespace fsccl::testing {
 namespace {
 
-TEST(Unit, WritableIsPrivateAndDropped) {
+TEST(UnitMemory, WritableIsPrivateAndDropped) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
     for (const fsccl_keep_t keep : {FSCCL_KEEP_NONE, FSCCL_KEEP_ALWAYS})
       run_ranks(3, [sharing, keep](Rank& self) {
@@ -33,7 +33,7 @@ TEST(Unit, WritableIsPrivateAndDropped) {
 
 // A program that loads a checkpoint by assignment gives its parameters other memory, and a
 // framework gives each reduction its own.
-TEST(Unit, ShardsAndShardedGradsMove) {
+TEST(UnitMemory, ShardsAndShardedGradsMove) {
   for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM})
     run_ranks(3, [layout](Rank& self) {
       const PoolScope pool(self.comm);
@@ -78,7 +78,7 @@ TEST(Unit, ShardsAndShardedGradsMove) {
     });
 }
 
-TEST(Unit, CopyOnWriteKeepsWritesToOneRankAndOneTenancy) {
+TEST(UnitMemory, CopyOnWriteKeepsWritesToOneRankAndOneTenancy) {
   for (const fsccl_keep_t keep : {FSCCL_KEEP_NONE, FSCCL_KEEP_ALWAYS})
     run_ranks(3, [keep](Rank& self) {
       const PoolScope pool(self.comm);

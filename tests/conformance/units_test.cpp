@@ -316,22 +316,6 @@ TEST(Unit, ReportsOverflowOfTheResult) {
   });
 }
 
-struct Ready {
-  fsccl_unit_t unit = nullptr;
-  std::vector<size_t> indices;
-  std::atomic<int> calls{0};
-};
-
-void note_ready(void* context, fsccl_unit_t unit, size_t index) {
-  auto& ready = *static_cast<Ready*>(context);
-  EXPECT_EQ(unit, ready.unit);
-  fsccl_view_t view{};
-  EXPECT_OK(fsccl_unit_sharded_grad(unit, index, &view)) << "where an optimizer begins";
-  EXPECT_NE(view.data, nullptr);
-  ready.indices.push_back(index);
-  ready.calls++;
-}
-
 TEST(Unit, TellsWhenEachShardIsReady) {
   for (const fsccl_layout_t layout :
        {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
@@ -349,8 +333,7 @@ TEST(Unit, TellsWhenEachShardIsReady) {
         if (view.count) wanted.push_back(i);
       }
       for (const bool async : {false, true}) {
-        Ready ready;
-        ready.unit = unit.get();
+        ReadyShards ready{unit.get(), {}};
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         config.shard_ready = note_ready;
         config.shard_ready_context = &ready;
