@@ -13,14 +13,14 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::device_tests {
 namespace {
 
 const int64_t kPatienceMs = limit_ms(40'000);
 constexpr int64_t kElements = 4096;
 constexpr int kNoKernels = 77;
 
-#define CHECK_OK(call) \
+#define CHECK_GOOD(call) \
   if (!good(#call, call)) return 1
 
 // A communicator, a pool on GPU rank % GPUs, and units of one parameter each.
@@ -40,7 +40,7 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
   config.memory = FSCCL_MEMORY_CUDA;
   config.device = world->gpu->ordinal();
   config.limit_bytes = 64u << 20;
-  CHECK_OK(fsccl_pool_create(world->comm, &config, &world->pool));
+  CHECK_GOOD(fsccl_pool_create(world->comm, &config, &world->pool));
   for (size_t u = 0; u < units; u++) {
     const std::string name = "layer " + std::to_string(u);
     fsccl_unit_config_t unit = FSCCL_UNIT_CONFIG_INIT;
@@ -53,10 +53,10 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
     param.shape[0] = kElements;
     const fsccl_status_t made = fsccl_unit_create(&unit, &param, 1, &world->units.emplace_back());
     if (made == FSCCL_ERR_NOT_AVAILABLE) std::exit(kNoKernels);
-    CHECK_OK(made);
+    CHECK_GOOD(made);
     // This call makes the pool grow.
-    CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, world->stream, nullptr));
-    CHECK_OK(fsccl_unit_reshard(world->units.back(), world->stream));
+    CHECK_GOOD(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, world->stream, nullptr));
+    CHECK_GOOD(fsccl_unit_reshard(world->units.back(), world->stream));
   }
   world->gpu->synchronize(world->stream);
   return 0;
@@ -65,16 +65,16 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
 // Makes the communicator from the environment, and the objects on it.
 int begin(const Child& child, size_t units, World* world) {
   fsccl_comm_t comm = nullptr;
-  CHECK_OK(fsccl_comm_create(nullptr, &comm));
+  CHECK_GOOD(fsccl_comm_create(nullptr, &comm));
   if (begin_on(comm, child, units, world)) return 1;
   std::puts("ready");
   return 0;
 }
 
 int end(const World& world) {
-  for (fsccl_unit_t unit : world.units) CHECK_OK(fsccl_unit_destroy(unit));
-  CHECK_OK(fsccl_pool_destroy(world.pool));
-  CHECK_OK(fsccl_comm_destroy(world.comm));
+  for (fsccl_unit_t unit : world.units) CHECK_GOOD(fsccl_unit_destroy(unit));
+  CHECK_GOOD(fsccl_pool_destroy(world.pool));
+  CHECK_GOOD(fsccl_comm_destroy(world.comm));
   return 0;
 }
 
@@ -82,7 +82,7 @@ int end(const World& world) {
 int survive(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
-  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
+  CHECK_GOOD(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
   std::puts("enqueued");
   world.gpu->synchronize(world.stream);
   std::puts("drained");
@@ -104,7 +104,7 @@ int stuck(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
   world.gpu->call(world.stream, sleep_for_ever, nullptr);
-  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
+  CHECK_GOOD(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
   std::puts("enqueued");
   sleep_for_ever(nullptr);
   return 0;
@@ -116,16 +116,16 @@ int train(const Child& child) {
   for (int step = 1; step <= 5; step++) {
     for (fsccl_unit_t unit : world.units) {
       fsccl_view_t shard{};
-      CHECK_OK(fsccl_unit_shard(unit, 0, &shard));
+      CHECK_GOOD(fsccl_unit_shard(unit, 0, &shard));
       std::vector<float> values;
       for (uint64_t k = 0; k < shard.count; k++)
         values.push_back(static_cast<float>(step * 10000) + static_cast<float>(shard.offset + k));
       world.gpu->copy(shard.data, values.data(), values.size() * sizeof(float), world.stream);
     }
     for (fsccl_unit_t unit : world.units) {
-      CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, world.stream, nullptr));
+      CHECK_GOOD(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, world.stream, nullptr));
       fsccl_view_t param{};
-      CHECK_OK(fsccl_unit_param(unit, 0, &param));
+      CHECK_GOOD(fsccl_unit_param(unit, 0, &param));
       const std::vector<char> bytes =
           world.gpu->read(param.data, kElements * sizeof(float), world.stream);
       for (int64_t k = 0; k < kElements; k++) {
@@ -136,7 +136,7 @@ int train(const Child& child) {
                              static_cast<double>(got)),
                  1;
       }
-      CHECK_OK(fsccl_unit_reshard(unit, world.stream));
+      CHECK_GOOD(fsccl_unit_reshard(unit, world.stream));
     }
   }
   return end(world);
@@ -160,7 +160,7 @@ int shrink(const Child& child) {
     const std::vector<float> all(kCount, wanted);
     return std::memcmp(bytes.data(), all.data(), bytes.size()) == 0;
   };
-  CHECK_OK(start(before.comm));
+  CHECK_GOOD(start(before.comm));
   if (!sum_is(6)) return std::puts("the sum over all is not right"), 1;
   if (child.rank == 1) {
     std::puts("enqueued");
@@ -175,11 +175,11 @@ int shrink(const Child& child) {
   if (status != FSCCL_ERR_PEER_DEAD)
     return std::printf("nobody says that a rank died: %s\n", last_error().text), 1;
   fsccl_comm_t left = nullptr;
-  CHECK_OK(fsccl_comm_shrink(before.comm, nullptr, &left));
-  CHECK_OK(start(left));
+  CHECK_GOOD(fsccl_comm_shrink(before.comm, nullptr, &left));
+  CHECK_GOOD(start(left));
   if (!sum_is(4)) return std::puts("the sum over who is left is not right"), 1;
   std::vector<char> text(1 << 16);
-  CHECK_OK(fsccl_explain(left, "all_reduce", kCount, text.data(), text.size()));
+  CHECK_GOOD(fsccl_explain(left, "all_reduce", kCount, text.data(), text.size()));
   std::printf("those that are left: %s\n", text.data());
   if (begin_on(left, child, 2, &after)) return 1;
   return end(after) || end(before);
@@ -191,8 +191,8 @@ int replicate(const Child& child) {
   World world;
   if (begin(child, 0, &world)) return 1;
   fsccl_comm_t shard = nullptr, replicas = nullptr;
-  CHECK_OK(fsccl_comm_split(world.comm, child.rank / 2, child.rank, nullptr, &shard));
-  CHECK_OK(fsccl_comm_split(world.comm, child.rank % 2, child.rank, nullptr, &replicas));
+  CHECK_GOOD(fsccl_comm_split(world.comm, child.rank / 2, child.rank, nullptr, &shard));
+  CHECK_GOOD(fsccl_comm_split(world.comm, child.rank % 2, child.rank, nullptr, &replicas));
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.shard_comm = shard;
   config.replicate_comm = replicas;
@@ -202,7 +202,7 @@ int replicate(const Child& child) {
   param.dims = 1;
   param.shape[0] = kElements;
   fsccl_unit_t unit = nullptr;
-  CHECK_OK(fsccl_unit_create(&config, &param, 1, &unit));
+  CHECK_GOOD(fsccl_unit_create(&config, &param, 1, &unit));
   fsccl_view_t view{};
   const auto put = [&](float value) {
     const std::vector<float> values(view.count, value);
@@ -216,35 +216,36 @@ int replicate(const Child& child) {
     return std::memcmp(bytes.data(), wanted.data(), bytes.size()) == 0;
   };
   for (int step = 1; step <= 3; step++) {
-    CHECK_OK(fsccl_unit_shard(unit, 0, &view));
+    CHECK_GOOD(fsccl_unit_shard(unit, 0, &view));
     put(static_cast<float>(10 * step + child.rank));
-    CHECK_OK(fsccl_unit_broadcast_state(unit, 1, world.stream, nullptr));
-    CHECK_OK(fsccl_unit_verify_replicas(unit));
-    CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, world.stream, nullptr));
-    CHECK_OK(fsccl_unit_param(unit, 0, &view));
+    CHECK_GOOD(fsccl_unit_broadcast_state(unit, 1, world.stream, nullptr));
+    CHECK_GOOD(fsccl_unit_verify_replicas(unit));
+    CHECK_GOOD(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, world.stream, nullptr));
+    CHECK_GOOD(fsccl_unit_param(unit, 0, &view));
     view.count /= 2;  // rank 2's part
     if (!holds(static_cast<float>(10 * step + 2)))
       return std::puts("the state of the other host is not here"), 1;
-    CHECK_OK(fsccl_unit_reshard(unit, world.stream));
-    CHECK_OK(fsccl_unit_grad(unit, 0, world.stream, &view));
+    CHECK_GOOD(fsccl_unit_reshard(unit, world.stream));
+    CHECK_GOOD(fsccl_unit_grad(unit, 0, world.stream, &view));
     put(static_cast<float>(step * (child.rank + 1)));
     fsccl_reduce_result_t result{};
     fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
     reduce.scale = 1;
     reduce.result = &result;
-    CHECK_OK(fsccl_unit_reduce_grads(unit, &reduce, world.stream, nullptr));
-    CHECK_OK(fsccl_unit_sharded_grad(unit, 0, &view));
+    CHECK_GOOD(fsccl_unit_reduce_grads(unit, &reduce, world.stream, nullptr));
+    CHECK_GOOD(fsccl_unit_sharded_grad(unit, 0, &view));
     const double sum = step * 10;
     if (!holds(static_cast<float>(sum)) ||
         result.norm_squared != sum * sum * static_cast<double>(view.count))
       return std::printf("a sum is not %g, or its norm: %g\n", sum, result.norm_squared), 1;
   }
   std::vector<char> text(1 << 16);
-  CHECK_OK(fsccl_explain(replicas, "all_reduce", 1 << 20, text.data(), text.size()));
+  CHECK_GOOD(fsccl_explain(replicas, "all_reduce", 1 << 20, text.data(), text.size()));
   std::printf("between hosts: %s\n", text.data());
-  CHECK_OK(fsccl_unit_destroy(unit));
-  CHECK_OK(fsccl_pool_destroy(world.pool));
-  for (const fsccl_comm_t comm : {replicas, shard, world.comm}) CHECK_OK(fsccl_comm_destroy(comm));
+  CHECK_GOOD(fsccl_unit_destroy(unit));
+  CHECK_GOOD(fsccl_pool_destroy(world.pool));
+  for (const fsccl_comm_t comm : {replicas, shard, world.comm})
+    CHECK_GOOD(fsccl_comm_destroy(comm));
   return 0;
 }
 
@@ -270,13 +271,13 @@ int abort_it(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
   if (child.rank == 0) {
-    CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
-    CHECK_OK(fsccl_comm_abort(world.comm));
+    CHECK_GOOD(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
+    CHECK_GOOD(fsccl_comm_abort(world.comm));
     world.gpu->synchronize(world.stream);
   } else {
     fsccl_status_t state = FSCCL_OK;
     while (state == FSCCL_OK) {
-      CHECK_OK(fsccl_comm_async_error(world.comm, &state));
+      CHECK_GOOD(fsccl_comm_async_error(world.comm, &state));
       std::this_thread::yield();
     }
   }
@@ -301,7 +302,7 @@ class DeviceProcesses : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (!Gpu::there()) GTEST_SKIP() << "no GPU and no stand-in for CUDA's driver";
     Processes probe;
-    probe.start("train", 0, 1, on_gpus(0, 1, 39410, "1"));
+    probe.start("train_on_gpus", 0, 1, on_gpus(0, 1, 39410, "1"));
     probe.finish(kPatienceMs);
     if (probe.exit_code(0) == kNoKernels)
       GTEST_SKIP() << "the library was built without kernels for GPUs";
@@ -311,7 +312,7 @@ class DeviceProcesses : public ::testing::TestWithParam<const char*> {
 TEST_P(DeviceProcesses, Train) {
   Processes processes;
   for (int rank = 0; rank < 3; rank++)
-    processes.start("train", rank, 3, on_gpus(rank, 3, 39411, GetParam()));
+    processes.start("train_on_gpus", rank, 3, on_gpus(rank, 3, 39411, GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
@@ -325,7 +326,7 @@ class DeviceHosts : public DeviceProcesses {
     Processes probe;
     Variables variables = on_gpus(0, 1, 39418, "1");
     variables.emplace_back("FSCCL_DEVICE_TRANSPORT", GetParam());
-    probe.start("train", 0, 1, variables);
+    probe.start("train_on_gpus", 0, 1, variables);
     probe.finish(kPatienceMs);
     if (probe.exit_code(0) == kNoKernels)
       GTEST_SKIP() << "nothing here moves collectives by " << GetParam();
@@ -358,7 +359,7 @@ Variables on_host_of(int rank, int ranks, int port, const char* gpus, const char
 TEST_P(DeviceHosts, Train) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++)
-    processes.start("train", rank, 2, on_host_of(rank, 2, 29415, "2", GetParam()));
+    processes.start("train_on_gpus", rank, 2, on_host_of(rank, 2, 29415, "2", GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
@@ -472,15 +473,9 @@ TEST_P(DeviceProcesses, Abort) {
 INSTANTIATE_TEST_SUITE_P(Gpus, DeviceProcesses, ::testing::Values("1", "2"),
                          [](const auto& gpus) { return std::string(gpus.param); });
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"survive", survive},   {"stuck", stuck},    {"train_on_gpus", train},
+                     {"disagree", disagree}, {"abort", abort_it}, {"replicate", replicate},
+                     {"shrink", shrink}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  const Roles roles{{"survive", survive},   {"stuck", stuck},    {"train", train},
-                    {"disagree", disagree}, {"abort", abort_it}, {"replicate", replicate},
-                    {"shrink", shrink}};
-  if (const auto code = run_role(argc, argv, roles)) return *code;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::device_tests

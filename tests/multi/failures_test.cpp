@@ -18,7 +18,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::failures_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
@@ -416,24 +416,10 @@ TEST(Failures, AThreadThatTheSystemRefusesIsALimit) {
   EXPECT_THAT(processes.output(0), ::testing::HasSubstr("ulimit -u")) << processes.report();
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"waiter", waiter},     {"sleeper", sleeper},      {"sharer", sharer},
+                     {"ender", ender},       {"divider", divider},      {"pool_maker", pool_maker},
+                     {"careless", careless}, {"backward", backward},    {"forker", forker},
+                     {"stranger", stranger}, {"threadless", threadless}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv,
-                                 {{"waiter", waiter},
-                                  {"sleeper", sleeper},
-                                  {"sharer", sharer},
-                                  {"ender", ender},
-                                  {"divider", divider},
-                                  {"pool_maker", pool_maker},
-                                  {"careless", careless},
-                                  {"backward", backward},
-                                  {"forker", forker},
-                                  {"stranger", stranger},
-                                  {"threadless", threadless}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::failures_tests

@@ -22,7 +22,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::habits_tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -352,16 +352,10 @@ TEST(Outputs, AFolder) {
               HasSubstr("it is a directory"));
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"runs_without_streams", runs_without_streams},
+                     {"within_the_limit", within_the_limit},
+                     {"ends_main", ends_main},
+                     {"writes_outputs", writes_outputs}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  const Roles roles{{"runs_without_streams", runs_without_streams},
-                    {"within_the_limit", within_the_limit},
-                    {"ends_main", ends_main},
-                    {"writes_outputs", writes_outputs}};
-  if (const auto code = run_role(argc, argv, roles)) return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::habits_tests

@@ -14,7 +14,7 @@
 
 #include "multi/processes.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::hang_tests {
 namespace {
 
 using Json = nlohmann::json;
@@ -257,19 +257,8 @@ TEST_F(Hang, NothingToFind) {
   EXPECT_EQ(verdict()["cause"], "none");
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"killed", killed},   {"absent", absent},   {"disagreeing", disagreeing},
+                     {"crossed", crossed}, {"holding", holding}, {"well", well}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv,
-                                 {{"killed", killed},
-                                  {"absent", absent},
-                                  {"disagreeing", disagreeing},
-                                  {"crossed", crossed},
-                                  {"holding", holding},
-                                  {"well", well}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::hang_tests

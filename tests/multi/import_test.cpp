@@ -13,7 +13,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::import_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
@@ -137,14 +137,7 @@ TEST(Notifications, AKilledPeerIsTold) {
   }
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"importer", importer}, {"listener", listener}, {"victim", victim}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv, {{"importer", importer}, {"listener", listener}, {"victim", victim}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::import_tests

@@ -13,7 +13,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::lists_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
@@ -171,12 +171,7 @@ TEST(Lists, AreReadWherePrivateMemoryCanBeRead) {
 }
 TEST(Lists, GoThroughSlotsWhereItCannot) { run(3, 20461, "off", false); }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"lists", lists}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"lists", lists}})) return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::lists_tests

@@ -14,7 +14,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::metrics_tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -250,14 +250,8 @@ TEST(OpenMetricsReader, IsStrict) {
     EXPECT_THROW(OpenMetrics(head + wrong), std::runtime_error) << wrong;
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{
+    {"asks", asks}, {"runs", runs}, {"exits", exits}, {"fails", fails}, {"runs_on", runs_on}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  const Roles roles{
-      {"asks", asks}, {"runs", runs}, {"exits", exits}, {"fails", fails}, {"runs_on", runs_on}};
-  if (const auto code = run_role(argc, argv, roles)) return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::metrics_tests

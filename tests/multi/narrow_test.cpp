@@ -8,11 +8,9 @@
 #include "fsccl/fsccl.h"
 #include "multi/processes.h"
 
+namespace fsccl::testing::narrow_tests {
 namespace {
 
-using fsccl::testing::Child;
-using fsccl::testing::Processes;
-using fsccl::testing::Variables;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 3, kTaken = 40;  // descriptors of the program before the library opens any
@@ -83,12 +81,11 @@ TEST_P(Descriptors, TooFewAreTheErrorOfAllRanks) {
       Processes processes;
       for (int rank = 0; rank < kRanks; rank++) {
         const bool short_of_them = victim == kRanks || rank == victim;
-        processes.start(
-            "everything", rank, kRanks,
-            fsccl::testing::with(fsccl::testing::job(rank, kRanks, 21000 + getpid() % 1000),
-                                 {{"TEST_FREE", short_of_them ? std::to_string(free) : "-1"},
-                                  {"TEST_PHASE", GetParam()},
-                                  {"TORCHELASTIC_RUN_ID", std::to_string(getpid()) + GetParam()}}));
+        processes.start("everything", rank, kRanks,
+                        with(job(rank, kRanks, 21000 + getpid() % 1000),
+                             {{"TEST_FREE", short_of_them ? std::to_string(free) : "-1"},
+                              {"TEST_PHASE", GetParam()},
+                              {"TORCHELASTIC_RUN_ID", std::to_string(getpid()) + GetParam()}}));
       }
       enough = processes.finish(kPatienceMs);
       if (enough) break;
@@ -111,8 +108,7 @@ TEST(Addresses, FewAreEnoughForASmallPoolOrTheErrorOfAllRanks) {
     Processes processes;
     for (int rank = 0; rank < kRanks; rank++) {
       Variables variables =
-          fsccl::testing::with(fsccl::testing::job(rank, kRanks, 21500 + getpid() % 1000),
-                               {{"FSCCL_POOL_LIMIT", "64M"}});
+          with(job(rank, kRanks, 21500 + getpid() % 1000), {{"FSCCL_POOL_LIMIT", "64M"}});
       if (enough || rank == 1)
         variables.emplace_back("TEST_ADDRESSES",
                                std::to_string(enough ? uint64_t{1} << 30 : uint64_t{200} << 20));
@@ -129,11 +125,7 @@ TEST(Addresses, FewAreEnoughForASmallPoolOrTheErrorOfAllRanks) {
 
 INSTANTIATE_TEST_SUITE_P(From, Descriptors, ::testing::Values("join", "split", "pool"));
 
-}  // namespace
+const AddRoles roles{{"everything", everything}};
 
-int main(int argc, char** argv) {
-  if (const auto code = fsccl::testing::run_role(argc, argv, {{"everything", everything}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::narrow_tests

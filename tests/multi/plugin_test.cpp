@@ -14,7 +14,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::plugin_tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -225,7 +225,7 @@ TEST(Plugin, MistakesAreToldToEveryRank) {
     Processes processes;
     for (int rank = 0; rank < kRanks; rank++) {
       const Variables variables = with(job(rank, kRanks, port), mistake.of_all);
-      processes.start("stranger", rank, kRanks,
+      processes.start("plugin_stranger", rank, kRanks,
                       rank == 1 ? with(variables, mistake.of_rank_1) : variables);
     }
     EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
@@ -246,7 +246,7 @@ TEST(Plugin, RanksOfSeveralHosts) {
     std::erase_if(variables, [](const auto& one) {
       return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK";
     });
-    processes.start("stranger", rank, kRanks, variables);
+    processes.start("plugin_stranger", rank, kRanks, variables);
   }
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
   for (int rank = 0; rank < kRanks; rank++)
@@ -254,17 +254,10 @@ TEST(Plugin, RanksOfSeveralHosts) {
         << processes.report();
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"worker", worker},
+                     {"exchanger", exchanger},
+                     {"imaginer", imaginer},
+                     {"plugin_stranger", stranger}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv,
-                                 {{"worker", worker},
-                                  {"exchanger", exchanger},
-                                  {"imaginer", imaginer},
-                                  {"stranger", stranger}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::plugin_tests

@@ -10,7 +10,7 @@
 #include "multi/limited_steps.h"
 #include "multi/processes.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::pool_limit_tests {
 namespace {
 
 constexpr int kRanks = 3, kSteps = 10, kSeeds = 15;
@@ -57,16 +57,8 @@ TEST(PoolLimit, NoCommunicatorIsLost) { run("steps", 20440); }
 TEST(PoolLimit, NoCommunicatorIsLostBetweenHosts) { run("steps", 20441, true); }
 TEST(PoolLimit, NoCommunicatorIsLostOnASource) { run("source", 20442); }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"steps", [](const Child& self) { return member(self, nullptr); }},
+                     {"source", on_source}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code =
-          run_role(argc, argv,
-                   {{"steps", [](const Child& self) { return member(self, nullptr); }},
-                    {"source", on_source}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::pool_limit_tests

@@ -13,7 +13,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::pool_source_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
@@ -119,16 +119,8 @@ void run(const char* role, int port, bool outside) {
 TEST(PoolSource, EachProcessSeesItsGrowth) { run("on the system", 20420, false); }
 TEST(PoolSource, ProcessesMapTheFileOfTheFirst) { run("outside", 20421, true); }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"on the system", [](const Child& self) { return member(self, false); }},
+                     {"outside", [](const Child& self) { return member(self, true); }}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code =
-          run_role(argc, argv,
-                   {{"on the system", [](const Child& self) { return member(self, false); }},
-                    {"outside", [](const Child& self) { return member(self, true); }}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::pool_source_tests

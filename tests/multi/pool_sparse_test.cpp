@@ -16,7 +16,7 @@
 
 #include "multi/processes.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::pool_sparse_tests {
 namespace {
 
 constexpr int kRanks = 3;
@@ -233,16 +233,9 @@ TEST(PoolSparse, PrivateSlotsTakeLittleMoreThanIsLive) { run("private", 20431); 
 // A transport that moves bytes by address needs no more memory than shared memory does.
 TEST(PoolSparse, SlotsThatGoOverTcpTakeLittleMoreThanIsLive) { run("private", 20432, "tcp"); }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{
+    {"shared", [](const Child& self) { return member(self, FSCCL_SHARING_READ_ONLY); }},
+    {"private", [](const Child& self) { return member(self, FSCCL_SHARING_PRIVATE); }}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv,
-          {{"shared", [](const Child& self) { return member(self, FSCCL_SHARING_READ_ONLY); }},
-           {"private", [](const Child& self) { return member(self, FSCCL_SHARING_PRIVATE); }}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::pool_sparse_tests

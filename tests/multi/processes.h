@@ -3,11 +3,7 @@
 // still there at the deadline are killed, so a test never hangs and leaves nothing behind.
 //
 //   int worker(const Child& child) { ... puts("joined"); return 0; }          // the exit code
-//   int main(int argc, char** argv) {
-//     if (const auto code = run_role(argc, argv, {{"worker", worker}})) return *code;
-//     testing::InitGoogleTest(&argc, argv);
-//     return RUN_ALL_TESTS();
-//   }
+//   const AddRoles example_roles{{"worker", worker}};
 //   TEST(...) {
 //     Processes processes;
 //     for (int rank = 0; rank < 4; ++rank) processes.start("worker", rank, 4, {{"NAME", "value"}});
@@ -47,6 +43,22 @@ struct Child {
 
 using Roles = std::map<std::string, std::function<int(const Child&)>>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// The roles of all files of this program.
+inline Roles& known_roles() {
+  static Roles roles;
+  return roles;
+}
+// Adds the roles of a file to those of the program, in which a name means one role.
+struct AddRoles {
+  AddRoles(std::initializer_list<Roles::value_type> roles) {
+    for (const Roles::value_type& role : roles)
+      if (!known_roles().insert(role).second) {
+        std::fprintf(stderr, "error: two roles are named %s: rename one\n", role.first.c_str());
+        std::exit(2);
+      }
+  }
+};
 
 // Runs the role that the command line names and gives its exit code, or nothing when this is the
 // test itself. A child dies with its parent.

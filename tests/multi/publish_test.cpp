@@ -21,7 +21,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::publish_tests {
 namespace {
 
 using ::testing::AnyOf;
@@ -379,7 +379,7 @@ class Publishing : public ::testing::Test {
     rmdir(folder_.c_str());
   }
   Variables common() const { return {{"TICKET", folder_ + "/ticket"}}; }
-  void start_ranks(int ranks, const Variables& more, const char* role = "train") {
+  void start_ranks(int ranks, const Variables& more, const char* role = "train_and_publish") {
     for (int rank = 0; rank < ranks; rank++)
       processes_.start(role, rank, ranks, with(with(job(rank, ranks, kPort), common()), more));
   }
@@ -674,16 +674,7 @@ TEST_F(Publishing, NobodyPublishesThereAnyMore) {
   EXPECT_THAT(processes_.output(reader), HasSubstr("nobody publishes there any more"));
 }
 
+const AddRoles roles{{"train_and_publish", train}, {"starve", starve}, {"read", read_all}};
+
 }  // namespace
-
-int main_of_test(int argc, char** argv) {
-  if (const auto code =
-          run_role(argc, argv, {{"train", train}, {"starve", starve}, {"read", read_all}}))
-    return *code;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
-
-}  // namespace fsccl::testing
-
-int main(int argc, char** argv) { return fsccl::testing::main_of_test(argc, argv); }
+}  // namespace fsccl::testing::publish_tests

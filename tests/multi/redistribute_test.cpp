@@ -20,7 +20,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::redistribute_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 100'000;
@@ -339,12 +339,7 @@ TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
   EXPECT_THAT(lost, ::testing::HasSubstr("elements 1 .. 12 of parameter 1"));
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"trainer", trainer}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"trainer", trainer}})) return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::redistribute_tests

@@ -12,7 +12,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::replicas_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
@@ -117,12 +117,7 @@ TEST(Replicas, TwoGroupsOfTwoProcesses) {
   }
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"train", train}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"train", train}})) return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::replicas_tests

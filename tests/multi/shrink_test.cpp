@@ -18,7 +18,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::shrink_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 100'000;
@@ -261,12 +261,7 @@ TEST(ShrinkOfParts, OfASplit) {
   job.ends_well(2);
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"survivor", survivor}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"survivor", survivor}})) return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::shrink_tests

@@ -14,7 +14,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::silence_tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -209,7 +209,7 @@ TEST_F(Silence, SoIsTheOneWhereTheRanksMeet) { stop_and_continue({0}, 21001); }
 TEST_F(Silence, SoAreManyAtOnce) { stop_and_continue({0, 1, 2, 3, 4, 5, 6, 7, 8}, 21002); }
 
 TEST_F(Silence, AStoppedRankIsDeadWhenTheSettingsSaySo) {
-  start(4, 21010, [](int rank) { return rank == 2 ? "late" : "waiter"; },
+  start(4, 21010, [](int rank) { return rank == 2 ? "silence_late" : "silence_waiter"; },
         {{"FSCCL_DEAD_MS", "900"}});
   signal({2}, SIGSTOP);
   for (const int rank : {0, 1, 3}) {
@@ -227,7 +227,7 @@ TEST_F(Silence, AStoppedRankIsDeadWhenTheSettingsSaySo) {
 }
 
 TEST_F(Silence, ATimeoutTellsOfASuspect) {
-  start(3, 21020, [](int rank) { return rank == 1 ? "late" : "waiter"; },
+  start(3, 21020, [](int rank) { return rank == 1 ? "silence_late" : "silence_waiter"; },
         {{"FSCCL_TIMEOUT_MS", "3000"}});
   signal({1}, SIGSTOP);
   for (const int rank : {0, 2}) {
@@ -240,7 +240,7 @@ TEST_F(Silence, ATimeoutTellsOfASuspect) {
 }
 
 TEST_F(Silence, NobodyIsASuspectWithoutHeartbeats) {
-  start(3, 21030, [](int rank) { return rank == 1 ? "late" : "waiter"; },
+  start(3, 21030, [](int rank) { return rank == 1 ? "silence_late" : "silence_waiter"; },
         {{"FSCCL_TIMEOUT_MS", "3000"}, {"FSCCL_HEARTBEAT_MS", "0"}});
   signal({1}, SIGSTOP);
   for (const int rank : {0, 2}) {
@@ -283,7 +283,7 @@ class SilenceBehind : public Silence, public ::testing::WithParamInterface<int> 
 TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {
   const int lost = GetParam();
   hosts_ = true;
-  start(3, 21070 + lost, [](int) { return "survivor"; });
+  start(3, 21070 + lost, [](int) { return "silence_survivor"; });
   signal({lost}, SIGKILL);
   const std::set<int> left = all_but({lost});
   expect_seen(left, {lost}, FSCCL_PEER_DEAD);
@@ -314,20 +314,9 @@ TEST_F(Silence, HeartbeatsAreSetAlike) {
   }
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"watcher", watcher},          {"observer", observer}, {"leaver", leaver},
+                     {"silence_waiter", waiter},    {"silence_late", late}, {"busy", busy},
+                     {"silence_survivor", survivor}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv,
-                                 {{"watcher", watcher},
-                                  {"observer", observer},
-                                  {"leaver", leaver},
-                                  {"waiter", waiter},
-                                  {"late", late},
-                                  {"busy", busy},
-                                  {"survivor", survivor}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::silence_tests

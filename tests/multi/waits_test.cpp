@@ -15,7 +15,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::waits_tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -194,13 +194,7 @@ TEST(Waiting, LeavesTheCoresToComputations) {
   EXPECT_LT(share / kCores, 0.3);
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"grad", grad}, {"late", late}};
 
-int main(int argc, char** argv) {
-  if (const auto code = fsccl::testing::run_role(
-          argc, argv, {{"grad", fsccl::testing::grad}, {"late", fsccl::testing::late}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::waits_tests

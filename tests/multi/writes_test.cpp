@@ -20,7 +20,7 @@
 #include "multi/processes.h"
 #include "multi/tell.h"
 
-namespace fsccl::testing {
+namespace fsccl::testing::writes_tests {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
@@ -127,13 +127,7 @@ TEST(Writes, EndWithTheCallOfTheReceiver) {
   EXPECT_THAT(processes.output(1), ::testing::Not(::testing::HasSubstr("failed: 0")));
 }
 
-}  // namespace
-}  // namespace fsccl::testing
+const AddRoles roles{{"writes", writes}, {"reads_only", reads_only}};
 
-int main(int argc, char** argv) {
-  using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"writes", writes}, {"reads_only", reads_only}}))
-    return *code;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+}  // namespace
+}  // namespace fsccl::testing::writes_tests
