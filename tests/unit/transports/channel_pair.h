@@ -11,7 +11,7 @@
 
 namespace fsccl::mirror {
 
-class ChannelPair : public testing::Test {
+class ChannelPair : public ::testing::Test {
  protected:
   ChannelPair() { sent_.fill(std::byte{1}); }
 

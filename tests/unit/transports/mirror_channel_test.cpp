@@ -21,7 +21,7 @@ namespace {
 
 // Two ranks of a job and a channel of both, in this process.
 class MirrorChannelTest : public ChannelPair,
-                          public testing::WithParamInterface<std::tuple<const char*, int>> {
+                          public ::testing::WithParamInterface<std::tuple<const char*, int>> {
  protected:
   void SetUp() override {
     std::string why;
@@ -224,7 +224,7 @@ TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
 
 TEST(NetworkChoice, UcxIsForMachinesWithRdma) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("rdma-{}", getpid());
+  const fs::path folder = fs::path(::testing::TempDir()) / fmt::format("rdma-{}", getpid());
   EXPECT_FALSE(has_rdma((folder / "none").c_str()));
   fs::create_directories(folder / "empty");
   EXPECT_FALSE(has_rdma((folder / "empty").c_str()));
@@ -247,11 +247,12 @@ TEST(NetworkChoice, SettingsHaveTheLastWord) {
   EXPECT_STREQ(asked_network(settings), "tcp");
 }
 
-std::string name_of(const testing::TestParamInfo<std::tuple<const char*, int>>& info) {
+std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, int>>& info) {
   return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_checksum" : "");
 }
 INSTANTIATE_TEST_SUITE_P(Transports, MirrorChannelTest,
-                         testing::Combine(testing::Values("tcp", "ucx"), testing::Values(0, 1)),
+                         ::testing::Combine(::testing::Values("tcp", "ucx"),
+                                            ::testing::Values(0, 1)),
                          name_of);
 
 }  // namespace

@@ -129,7 +129,7 @@ class PairNode final : public StillNode {
   std::vector<std::byte> data_;
 };
 
-class Pairs : public testing::Test {
+class Pairs : public ::testing::Test {
  protected:
   const unsigned char key_[32] = {};
   PairNode node_{fsccl_transport_job_t{sizeof(fsccl_transport_job_t), 0, 2, key_, 0, nullptr}};
@@ -144,7 +144,7 @@ TEST_F(Pairs, OfAnOpenChannelMayAllHaveMessages) {
     node_.deliver_to_pair(100 + pair, 7, each);
   EXPECT_EQ(node_.why_gone(), "");
   node_.deliver_to_pair(100, 7, each);
-  EXPECT_THAT(node_.why_gone(), testing::HasSubstr("than the ring of two ranks holds"));
+  EXPECT_THAT(node_.why_gone(), ::testing::HasSubstr("than the ring of two ranks holds"));
 }
 
 TEST_F(Pairs, EndWithTheChannelThatTheyAreIn) {
@@ -204,7 +204,7 @@ TEST(MirrorService, LooksForWhoDoesNotKnowThatAChannelIsClosed) {
 }
 
 // A channel of rank 3 of 16.
-class News : public testing::Test {
+class News : public ::testing::Test {
  protected:
   News() : node_({sizeof(fsccl_transport_job_t), 3, 16, key_, 0, nullptr}) {
     Channel::Setup setup;
@@ -229,12 +229,12 @@ TEST_F(News, AtFirstHandAreToldToAll) {
   channel_->fail(failure(FSCCL_ERR_ABORTED));
   channel_->fail(failure(FSCCL_ERR_ABORTED));  // the channel has failed already
   EXPECT_EQ(node_.sent.size(), 15u);
-  EXPECT_THAT(node_.sent, testing::Not(testing::Contains(3)));
+  EXPECT_THAT(node_.sent, ::testing::Not(::testing::Contains(3)));
 }
 
 TEST_F(News, WhichTheJobTellsAllArePassedOnToAFew) {
   channel_->fail(failure(FSCCL_ERR_PEER_DEAD));
-  EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
+  EXPECT_THAT(node_.sent, ::testing::ElementsAre(4, 5, 7, 11));
 }
 
 TEST_F(News, ThatAreHeardArePassedOnToAFew) {
@@ -245,7 +245,7 @@ TEST_F(News, ThatAreHeardArePassedOnToAFew) {
     const std::lock_guard lock(node_.mutex());
     for (int from = 0; from < 2; from++) channel_->hear(from, header, &news, sizeof news);
   }
-  EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
+  EXPECT_THAT(node_.sent, ::testing::ElementsAre(4, 5, 7, 11));
 }
 
 // A failure changes the words of the channel and of all its pairs. So a thread that sleeps on such
@@ -273,12 +273,12 @@ TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
   node_.sent.clear();
   node_.kinds.clear();
   channel_.reset();
-  EXPECT_THAT(node_.sent, testing::ElementsAre(9, 9, 12, 12));
-  EXPECT_THAT(node_.kinds, testing::ElementsAre(MessageKind::failure, MessageKind::left,
-                                                MessageKind::failure, MessageKind::left));
+  EXPECT_THAT(node_.sent, ::testing::ElementsAre(9, 9, 12, 12));
+  EXPECT_THAT(node_.kinds, ::testing::ElementsAre(MessageKind::failure, MessageKind::left,
+                                                  MessageKind::failure, MessageKind::left));
 }
 
-class Starved : public testing::Test {
+class Starved : public ::testing::Test {
  protected:
   Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0, nullptr}) {
     Channel::Setup setup;
@@ -295,11 +295,11 @@ class Starved : public testing::Test {
 
 TEST_F(Starved, WhatCannotBeReceivedEndsAllConnectionsAndIsTold) {
   EXPECT_EQ(channel_->poll(1, 1), nullptr);
-  EXPECT_THAT(node_.dropped, testing::ElementsAre(1, 2));
+  EXPECT_THAT(node_.dropped, ::testing::ElementsAre(1, 2));
   const fsccl_transport_failure_t* const failure = channel_->failure();
   ASSERT_NE(failure, nullptr);  // at once, because no rank has died that the job could report
   EXPECT_EQ(failure->code, FSCCL_ERR_OUT_OF_MEMORY);
-  EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 got no memory"));
+  EXPECT_THAT(failure->text, ::testing::HasSubstr("rank 0 got no memory"));
 }
 
 TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
@@ -309,7 +309,7 @@ TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
     EXPECT_TRUE(node_.starved(2) && node_.broken(2));
     EXPECT_FALSE(node_.broken(1));
   }
-  EXPECT_THAT(node_.dropped, testing::ElementsAre(2));
+  EXPECT_THAT(node_.dropped, ::testing::ElementsAre(2));
   fsccl_transport_failure_t failure{};
   failure.code = FSCCL_ERR_ABORTED;
   channel_->fail(failure);  // works, although no message can be sent

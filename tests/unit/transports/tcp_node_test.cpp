@@ -16,7 +16,7 @@ constexpr int64_t kLongMs = 60'000;         // tests fail if they wait longer fo
 constexpr size_t kEarlyBytes = 256u << 20;  // bytes that a node keeps for channels not yet open
 
 // A node of rank 1 of a job, with a channel of ranks 0 and 1. The test plays rank 0, or a stranger.
-class TcpNodeTest : public testing::Test {
+class TcpNodeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Result<std::unique_ptr<Node>> made =
@@ -319,7 +319,7 @@ TEST_F(TcpNodeTest, WhatIsNoMessageEndsTheLink) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, FSCCL_ERR_LINK);
   EXPECT_EQ(failure->peer, 0);
-  EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 sent what is no message"));
+  EXPECT_THAT(failure->text, ::testing::HasSubstr("rank 0 sent what is no message"));
 }
 
 // The node ends the link when a head announces too many bytes, and takes no memory for them.
@@ -329,7 +329,7 @@ TEST_F(TcpNodeTest, TooManyEarlyBytesEndTheLinkBeforeTheyCome) {
   put(link.value().get(), early_head(kEarlyBytes + 1));
   const fsccl_transport_failure_t* failure = fails();
   ASSERT_TRUE(failure);
-  EXPECT_THAT(failure->text, testing::HasSubstr("for communicators that rank 1 has not made"));
+  EXPECT_THAT(failure->text, ::testing::HasSubstr("for communicators that rank 1 has not made"));
   EXPECT_TRUE(turned_away(link.value().get()));
 }
 
@@ -415,7 +415,7 @@ TEST_F(TcpNodeTest, ARankThatEndsWithoutAGoodbyeIsLost) {
   const fsccl_transport_failure_t* failure = fails();
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, FSCCL_ERR_LINK);
-  EXPECT_THAT(failure->text, testing::HasSubstr("connection to rank 0 broke"));
+  EXPECT_THAT(failure->text, ::testing::HasSubstr("connection to rank 0 broke"));
 }
 
 TEST_F(TcpNodeTest, NobodyAtARanksAddressIsItsLoss) {
@@ -424,7 +424,7 @@ TEST_F(TcpNodeTest, NobodyAtARanksAddressIsItsLoss) {
   channel_->signal(line);
   const fsccl_transport_failure_t* failure = fails();
   ASSERT_TRUE(failure);
-  EXPECT_THAT(failure->text, testing::HasSubstr("no connection to rank 0: 127.0.0.1:"));
+  EXPECT_THAT(failure->text, ::testing::HasSubstr("no connection to rank 0: 127.0.0.1:"));
 }
 
 TEST_F(TcpNodeTest, MalformedAddressesAreRefused) {

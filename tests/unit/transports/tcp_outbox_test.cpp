@@ -15,15 +15,15 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr int kLongMs = 60'000;  // tests fail if bytes take longer
+constexpr int kPatienceMs = 60'000;  // tests fail if bytes take longer
 
-class OutboxTest : public testing::Test {
+class OutboxTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Result<Fd> door = listen_tcp(0);
     ASSERT_TRUE(door.ok());
     const IpAddress loopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
-    const Deadline deadline = Deadline::in_ms(kLongMs);
+    const Deadline deadline = Deadline::in_ms(kPatienceMs);
     Result<Fd> call =
         connect_to(tcp_address(loopback, port_of(local_address(door.value().get()))), deadline);
     ASSERT_TRUE(call.ok() && wait_ready(door.value().get(), Direction::kRead, deadline).ok());
@@ -58,7 +58,7 @@ class OutboxTest : public testing::Test {
     for (size_t at = 0; at < got.size();) {
       pollfd ready{there_.get(), POLLIN, 0};
       EXPECT_TRUE(out_.flush(here_.get()));
-      if (poll(&ready, 1, kLongMs) != 1) break;
+      if (poll(&ready, 1, kPatienceMs) != 1) break;
       const ssize_t now = recv(there_.get(), got.data() + at, got.size() - at, MSG_DONTWAIT);
       if (now <= 0) break;
       at += static_cast<size_t>(now);

@@ -60,19 +60,19 @@ class UcxChecksumTest : public UcxChannelTest {
 TEST_F(UcxChecksumTest, BytesThatChangeOnTheWayEndTheChannel) {
   const std::string text = receive_spoiled(3, Spoils::bytes);
   EXPECT_THAT(text,
-              testing::HasSubstr("rank 1 got 65536 bytes of operation 3 from rank 0 over ucx"));
-  EXPECT_THAT(text, testing::ContainsRegex("CRC32C is 0x[0-9a-f]{8}, 0x[0-9a-f]{8} was meant"));
+              ::testing::HasSubstr("rank 1 got 65536 bytes of operation 3 from rank 0 over ucx"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("CRC32C is 0x[0-9a-f]{8}, 0x[0-9a-f]{8} was meant"));
 }
 
 TEST_F(UcxChecksumTest, LikewiseWhereTheyAreWantedElsewhere) {
   channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size());
   EXPECT_THAT(receive_spoiled(1, Spoils::bytes),
-              testing::HasSubstr("65536 bytes of operation 1 from rank 0"));
+              ::testing::HasSubstr("65536 bytes of operation 1 from rank 0"));
 }
 
 TEST_F(UcxChecksumTest, LikewiseALine) {
   EXPECT_THAT(receive_spoiled(1, Spoils::header),
-              testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
+              ::testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
 }
 
 // Over sockets UCX ends a process that answers a put or a get of a peer that has been killed.

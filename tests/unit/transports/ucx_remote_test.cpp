@@ -56,7 +56,7 @@ struct Way {
   Count Calls::* transfers;
 };
 
-class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
+class UcxRemoteTest : public UcxRanks, public ::testing::WithParamInterface<Way> {
  protected:
   UcxRemoteTest() {
     calls = {};
@@ -170,7 +170,7 @@ TEST_P(UcxRemoteTest, PlacesOutsideTheMirrorEndTheChannel) {
   const fsccl_transport_failure_t* here = nullptr;
   while (!(here = channels_[1]->failure())) move_on();
   EXPECT_EQ(here->code, FSCCL_ERR_PROTOCOL);
-  EXPECT_THAT(here->text, testing::HasSubstr("of a ring of"));
+  EXPECT_THAT(here->text, ::testing::HasSubstr("of a ring of"));
   EXPECT_EQ(calls.gets, gets);
 }
 
@@ -210,9 +210,9 @@ TEST_P(UcxRemoteTest, MemoryStaysUntilItsKeysHaveComeBack) {
 }
 
 constexpr std::array kWays{Way{"put", &Calls::puts}, Way{"get", &Calls::gets}};
-std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param.name; }
+std::string name_of(const ::testing::TestParamInfo<Way>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteTest, testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteTest, ::testing::ValuesIn(kWays), name_of);
 
 class UcxRemoteChecksumTest : public UcxRemoteTest {
  protected:
@@ -225,11 +225,11 @@ TEST_P(UcxRemoteChecksumTest, BytesThatChangeOnTheWayEndTheChannel) {
   send(next_, 0);
   const fsccl_transport_failure_t* here = nullptr;
   while (!(here = channels_[1]->failure())) move_on();
-  EXPECT_THAT(here->text, testing::HasSubstr("rank 1 got 65536 bytes"));
-  EXPECT_THAT(here->text, testing::HasSubstr("that changed on the way"));
+  EXPECT_THAT(here->text, ::testing::HasSubstr("rank 1 got 65536 bytes"));
+  EXPECT_THAT(here->text, ::testing::HasSubstr("that changed on the way"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteChecksumTest, testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteChecksumTest, ::testing::ValuesIn(kWays), name_of);
 
 class UcxPutTest : public UcxRemoteTest {};
 
@@ -254,7 +254,7 @@ TEST_P(UcxPutTest, WhatIsUnderWayKeepsTheMemory) {
   while (calls.unmaps < 2) move_on();
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, UcxPutTest, testing::Values(kWays[0]), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxPutTest, ::testing::Values(kWays[0]), name_of);
 
 class UcxGetTest : public UcxRemoteTest {
  protected:
@@ -294,7 +294,7 @@ TEST_P(UcxGetTest, AnOfferThatDidNotLeaveIsOverOnce) {
   for (void* sending : calls.held_sends) calls.held(nullptr, UCS_OK, sending);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, UcxGetTest, testing::Values(kWays[1]), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxGetTest, ::testing::Values(kWays[1]), name_of);
 
 class UcxLeaveTest : public UcxRemoteTest {
  protected:
@@ -344,7 +344,7 @@ TEST_P(UcxLeaveTest, WhatComesWhileARankLeavesIsNotAnswered) {
   EXPECT_FALSE(closing.used);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, UcxLeaveTest, testing::Values(kWays[1]), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, UcxLeaveTest, ::testing::Values(kWays[1]), name_of);
 
 }  // namespace
 }  // namespace fsccl::ucx
