@@ -9,7 +9,7 @@ namespace fsccl {
 namespace {
 
 constexpr double kLaunchNs = 2'000;  // a kernel or a batch of copies, on an H200 (docs/gpu.md)
-constexpr double kLaunches = 5;      // cast, ready, wait, copy and done (unit/device/README.md)
+constexpr double kLaunches = 5;      // cast, ready, wait, copy and done (stream_plan.h)
 
 // The order is that of UnitAlgorithm.
 constexpr std::array kUnitAlgorithms{Algorithm::p2p, Algorithm::collectives};

@@ -2,7 +2,8 @@
 """Checks that the documents agree with the tree: links lead somewhere, files that are named exist,
 files that are run as commands are programs, README.md shows the example as it is in
 examples/hello.c, docs/README.md and docs/api/README.md list every page, the navigation of docs/site
-has each page and each public header, and GitHub can offer the templates of its issues.
+has each page and each public header, the README of a folder of the library is short, and GitHub can
+offer the templates of its issues.
 (tools/check_env_docs.sh checks docs/env.md.)
 """
 
@@ -25,6 +26,8 @@ IN_BLOCK = re.compile(rf'^(?:\w+=\S+ )*({FOLDER}/[\w./-]+)', re.M)
 IN_TEXT = re.compile(rf'`(?:\w+=\S+ )*({FOLDER}/[\w./-]+) [^`]+`')
 EXAMPLE = re.compile(r'/\* README begin \*/\n(.*?\n)[ \t]*/\* README end \*/', re.S)
 SKIPPED = ('build', '.git/')
+# A README of a folder in these lists the files. The heads of the files say the rest.
+LIBRARY, MOST_LINES = ('src', 'transports', 'allocators'), 20
 
 
 def documents(root):
@@ -101,6 +104,18 @@ def outside_the_site(root):
     yield from (f'docs/site: {name} is missing' for name in sorted(wanted - named))
 
 
+def long_readmes(root):
+    for path in sorted(
+        path for folder in LIBRARY for path in (root / folder).glob('*/**/README.md')
+    ):
+        lines = path.read_text(encoding='utf-8').count('\n')
+        if lines > MOST_LINES:
+            yield (
+                f'{path.relative_to(root)}: {lines} lines, at most {MOST_LINES} are allowed: move '
+                'what a file does to the head of the file'
+            )
+
+
 def check(root):
     return [
         *broken_links(root),
@@ -110,6 +125,7 @@ def check(root):
         *example_drift(root),
         *unlisted(root),
         *outside_the_site(root),
+        *long_readmes(root),
     ]
 
 
@@ -137,6 +153,12 @@ SAMPLES = [
         {**GOOD, '.github/a.md': '[doc](none.md)\n'},
         '.github/a.md: the link to none.md leads nowhere',
     ),
+    (
+        'long README',
+        {**GOOD, 'src/a/README.md': 'a\n' * 21},
+        'src/a/README.md: 21 lines, at most 20 are allowed',
+    ),
+    ('README of 20 lines', {**GOOD, 'src/a/README.md': 'a\n' * 20}, None),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
     ('page that nobody finds', {**GOOD, 'docs/b.md': 'b\n'}, 'docs/README.md: b.md is missing'),
     (

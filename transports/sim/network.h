@@ -2,6 +2,9 @@
 // once. Otherwise it is as bad as a network may be: messages take long, overtake each other, are
 // lost and sent again; the bytes of large messages are read from the sender's memory while they are
 // fetched; headers arrive garbled, connections break, and ranks die with messages in flight.
+//
+// A large message that is fetched is read from the sender's memory in two halves, so that a slot
+// that is used again too early is found.
 #pragma once
 #include <deque>
 #include <memory>

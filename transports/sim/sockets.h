@@ -4,6 +4,10 @@
 // bytes. Datagrams between hosts overtake each other, are lost, or come twice. When a process is
 // killed, its sockets are closed, as a system does. A host that is lost, and a network that is cut,
 // answer nothing.
+//
+// Datagrams may also be kept out by a firewall, and connections are refused or reset. If a host is
+// gone or cut off, a connection is silent for good and is given up after 20 s. Closing a socket
+// with unread bytes resets it, and bytes that were lost on the way then stay lost, as with TCP.
 #pragma once
 #include <algorithm>
 #include <deque>

@@ -2,6 +2,7 @@
 // linked in place of ucx_library.cpp, which finds the functions of UCX itself. It also replaces
 // mirror/node_service.cpp and ucx/node_progress.cpp, which move the node on: here there is one
 // thread, no thread sleeps, and messages that a rank has sent leave without its help.
+// Channels, nodes, tokens and early messages are the real ones.
 #include <ucp/api/ucp.h>
 
 #include <cstring>

@@ -1,6 +1,8 @@
 // A simulated world: one clock, one source of chance, and one list of coming events. All ranks live
 // in one thread and act one after the other. Time passes between their actions and never during
 // them. A world with the same seed has the same history.
+//
+// In a program that links the world, now_ns() of the library is its clock.
 #pragma once
 #include <fmt/format.h>
 

@@ -7,6 +7,16 @@
 // A table of pieces is made once, together with a unit, and lies in device memory. A launch
 // receives the table and the addresses that change from step to step. Launches are put on a stream
 // and return at once.
+//
+// The kernels are `fsccl_cast` and `fsccl_reduce`, `fsccl_divide` for averages, and for block
+// codecs `fsccl_encode` (two launches) and `fsccl_decode`, or `fsccl_encode_sums` and
+// `fsccl_decode_sums` for reductions. If a reduce has more than 64 sources, their addresses do not
+// fit a launch: a launch of `fsccl_put_bases` before it writes them to device memory, in the order
+// of the stream.
+//
+// nvcc 12.0 or later compiles the kernels. Without nvcc (-Dcuda=disabled) everything else builds,
+// and DeviceKernels::of() says so. Tests compile the same source for the CPU
+// (tests/stand_in/cuda/emulated_kernels).
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -1,4 +1,6 @@
-// Divides floats in place. This makes averages of the sums that NCCL has taken.
+// Divides floats in place, in their own type. This makes averages of the sums that NCCL has taken,
+// with the bits of a reduce, which divides by a number that is no power of two in fp64 and rounds
+// the quotient to the accumulator's type.
 #pragma once
 #include "kernels/cuda/elements.cuh"
 

@@ -2,6 +2,7 @@
 // block of threads encodes one chunk after the other. Chunks lie end to end, so the place of a chunk
 // depends on the exact elements of those before it, which the first launch counts. In the second
 // launch each chunk adds up these counts, and is encoded anew at its place if there are any.
+// Each warp has one codec block. In reductions nothing goes exactly, so one launch is enough.
 #pragma once
 #include "kernels/cuda/blocks.cuh"
 

@@ -1,5 +1,9 @@
 // The reduce of n sources with its epilogue, and its norm (norm.cuh), in one launch, with the
 // host's bits.
+//
+// A thread has 64 bytes of loads under way before it uses the first, as in cast.cuh. At least five
+// blocks fit a multiprocessor. How many do fit is asked of the driver: a reduce without a norm has
+// no adding warp, so more may fit.
 #pragma once
 #include "kernels/cuda/norm.cuh"
 

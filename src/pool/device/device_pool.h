@@ -5,7 +5,10 @@
 //
 // Order. A call that gives bytes back says after which work they are free: after everything that
 // has been put on its stream, and after the signals of peers that still read the bytes. The next
-// call that takes the bytes makes its own stream wait for this. The host does not wait.
+// call that takes the bytes makes its own stream wait for this, and forgets it. The host does not
+// wait. Nothing is put on a stream that depends on what the program does later, so streams cannot
+// wait in a circle: the work that a wait stands for was put on its stream before the wait was, on
+// this rank or on a peer that runs the same program.
 //
 // One thread, which runs the program that all ranks have in common, takes slots and gives them
 // back. Any thread may use blocks and figures.

@@ -1,6 +1,10 @@
 // The memory of slots on all ranks: this rank's arena, and for each rank that this one reaches a
 // view of that rank's arena, with the same offsets. The arenas of all ranks have the same size:
 // they grow together, by the same bytes at the same place in the program, or not at all.
+//
+// Growth communicates: the ranks vote that every rank has its segment, peers fetch descriptors, and
+// the ranks vote that all segments are mapped. It happens in the first step, or when a schedule is
+// declared. The steps of a plan ask for no memory.
 #pragma once
 #include <map>
 

@@ -5,6 +5,11 @@
 // Every rank has its own slot, and peers read it only until they have gathered, so no rank writes
 // to memory that others share. If the caller may write to the slot, or the unit's sharing is copy
 // on write, the stream waits until peers have read.
+//
+// No call of the driver waits for a stream that may wait for a peer. Where ranks are threads of one
+// process, such a call could keep the peer out of the driver. The host reads results, the ends of
+// steps and the ends of NCCL's calls from memory that the device can write (cuda/host_memory.h), or
+// asks an event again and again.
 #pragma once
 #include <memory>
 #include <optional>

@@ -9,6 +9,9 @@
 //                       one launch for all gradients.
 //   replica_calls.h     Other replicas call collectives on the memory of the gradients, by NCCL,
 //                       UCX or through host memory.
+//
+// The failure of the shard communicator is the replicas' failure, too, before streams go on
+// (Engine::make_heir).
 #pragma once
 #include <memory>
 #include <vector>

@@ -6,6 +6,24 @@
 // Waits that have copies between them are joined before these copies. This is right: this rank
 // sends no signal between the waits, so no rank waits for it meanwhile, and a copy that is right
 // after some signals is right after more.
+//
+// A gather puts these steps on the stream of each rank:
+//   begin  1 value; waits for the unit's last operation if that was on another stream, and tells
+//          the host that the stream has come here
+//   take   events and values; waits for the last use of the slot's bytes by this rank's streams and
+//          by the peers that read them (DevicePool::take)
+//   cast   1 launch, or 1 batch of the copy engines where no type differs; brings this rank's
+//          pieces from its shards to their final places in its slot
+//   ready  1 batch; writes a word into every peer's inbox
+//   wait   1 batch; waits for every peer's word in this rank's inbox
+//   copy   1 batch of the copy engines, or 1 launch; copies every piece from its peer's slot to the
+//          same place in this rank's slot
+//   done   1 batch; writes a word into every peer's inbox (its slot has been read), and one for the
+//          host (the operation is over)
+// A reduction has one launch, which reads the slots of all ranks, between `wait` and `done`. A
+// reshard puts nothing on the stream: the pool keeps the event and the words that peers owe, and
+// whoever takes the bytes next waits for them. A slot that must be the rank's own to write has the
+// waits for `done` at its end.
 #pragma once
 #include <vector>
 

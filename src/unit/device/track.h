@@ -15,6 +15,11 @@
 // of its own streams:
 //   begun, ended   numbers of steps, which are operations and the taking of slots.
 //
+// `ready` orders a peer's cast before this rank's copy. `done` orders this rank's copy before the
+// peer's next write to that slot. No word goes backwards, because the operations of a track follow
+// each other. The hash in `ready` is made of the definition, the operation and its mode, its number
+// and the history of slots, so the offset at which a peer's slot is read is the peer's own.
+//
 // CUDA is therefore not asked which operations are over: the watchdog (watchdog.h) only reads
 // memory.
 #pragma once

@@ -7,6 +7,12 @@
 // A process has one watchdog. While no operation is outstanding, it does nothing. It asks CUDA
 // nothing and only reads memory that streams have written (track.h), so it disturbs neither a
 // capture nor a device that hangs.
+//
+// The watchdog looks every 10 ms. If a peer's log names another operation, the result is
+// FSCCL_ERR_MISMATCH with both calls. If a stream has come to an operation and does not end it
+// within the communicator's deadline, the result is FSCCL_ERR_TIMEOUT with the ranks whose words
+// have not come. A death or an abort gives the communicator's own error. The watchdog then writes
+// the words for which this rank's streams wait into this rank's inbox until the streams are empty.
 #pragma once
 #include <atomic>
 #include <cstdint>
