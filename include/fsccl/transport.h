@@ -181,9 +181,10 @@ typedef struct fsccl_transport_ops {
    * the same for all ranks. Once all have opened the channel, the engine compares them and names a
    * rank that differs, so open() need not. If the transport mirrors slots, the ring may be longer
    * than FSCCL_TRANSPORT_SLOTS slots of *slot_bytes. Smaller slots then go round in the excess, so
-   * that their bytes stay in caches: those of up to a quarter of *slot_bytes in a part of it, and
-   * those of up to a 64th in what is left. Each part holds FSCCL_TRANSPORT_SLOTS slots. If the
-   * excess has no room for a quarter, it is one part, for slots of up to a tenth of it. */
+   * that their bytes stay in caches. One part of it is for slots of up to a *turn*: 512 KiB, or 64
+   * bytes for each rank if that is more. There is none if *slot_bytes is at most a turn. Another
+   * part is for slots of up to a 16th of a turn, or of *slot_bytes if that is less. Each part holds
+   * FSCCL_TRANSPORT_SLOTS slots. If there is no room for so many, it holds only smaller slots. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
   /* Allocates the memory of the rings to which this rank writes. The engine calls it before it
    * first writes to them, perhaps more than once. */

@@ -39,7 +39,8 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
     one_process_ &= same;
     shares_process_ |= same && rank != rank_;
   }
-  ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()), traits_.exchanges_rings(ranks_));
+  const size_t turn = mirrored() ? turn_bytes(slot_bytes_, true, ranks_) : 0;
+  ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, turn), traits_.exchanges_rings(ranks_));
   if (checksums_) slot_bytes_ = slot_bytes_beside_checksums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
                             options_.side_by_side);

@@ -3,10 +3,10 @@
 // ticks later at the earliest (tick_window.h). For this a ring is as long as kTickWindow + 2 of its
 // largest slots: one more for the bytes that are left over at its end, and one for overlap.
 //
-// If rings are mirrors, smaller slots go round in shorter rings of their own: those of up to a
-// quarter of the largest slot, and those of up to a 64th. So bytes from a network arrive in caches
-// and on pages that exist. In one ring small slots would go, one after another, over all the memory
-// for the largest ones.
+// If rings are mirrors, smaller slots go round in shorter rings of their own: those of up to a turn
+// (plan/turn.h), and those of up to a 16th of a turn. So bytes from a network arrive in caches and
+// on pages that exist. In one ring small slots would go, one after another, over all the memory for
+// the largest ones.
 //
 // Two ranks that share memory and send to each other exchange their rings each time they come to
 // the end of the rings. A rank then writes a slot to the lines that it read last, which its own
@@ -33,12 +33,13 @@ struct SlotPlace {
 class SlotRing {
  public:
   SlotRing() = default;
-  // With `small_apart`, smaller slots get the part of the ring that is left over by the largest
-  // slots.
-  SlotRing(size_t ring_bytes, size_t slot_bytes, bool small_apart) {
-    size_t left = small_apart ? ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes : 0;
-    for (const size_t fraction : kFractions) {
-      const size_t most = std::min(slot_bytes / fraction, left) / kLine * kLine;
+  // Slots of up to `turn_bytes`, and smaller ones, get the part of the ring that is left over by
+  // the largest slots. 0: all slots go round in the whole ring.
+  SlotRing(size_t ring_bytes, size_t slot_bytes, size_t turn_bytes) {
+    size_t left = turn_bytes ? ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes : 0;
+    for (const size_t bytes : {turn_bytes, turn_bytes / 16}) {
+      if (bytes >= slot_bytes) continue;
+      const size_t most = std::min(bytes, left) / kLine * kLine;
       if (most == 0) break;
       parts_[++smallest_].most = most;
       left -= most;
@@ -74,8 +75,6 @@ class SlotRing {
 
  private:
   static constexpr size_t kLine = 64;
-  // The slots that have parts of their own are at most these fractions of the largest slot.
-  static constexpr std::array<size_t, 2> kFractions{4, 64};
   // A part of the ring, for slots of up to `most` bytes. The next one lies at `at`.
   struct Part {
     size_t most, begin, end, at;
@@ -89,7 +88,7 @@ class SlotRing {
 
   // The first part is for the largest slots, and has the end of the ring. The part for the smallest
   // ones has the beginning.
-  std::array<Part, 1 + kFractions.size()> parts_{{{SIZE_MAX, 0, 0, 0}}};
+  std::array<Part, 3> parts_{{{SIZE_MAX, 0, 0, 0}}};
   size_t smallest_ = 0;
   bool exchanged_ = false;
 };

@@ -42,7 +42,7 @@ Channel::Channel(Setup setup)
   slot_bytes_ = round_up(std::max(setup_.slot_bytes ? setup_.slot_bytes : chosen,
                                   ranks * sizeof(fsccl_transport_line_t)),
                          Mirrors::kPage);
-  ring_bytes_ = ring_bytes_of(slot_bytes_);
+  ring_bytes_ = ring_bytes_of(slot_bytes_, ranks);
   for (size_t rank = 0; rank < setup_.members.size(); rank++)
     ranks_.emplace_back(setup_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
@@ -86,7 +86,7 @@ Channel::~Channel() {
 }
 
 size_t Channel::pair_ring_bytes() const {
-  return ring_bytes_of(std::min(slot_bytes_, kPairSlotBytes));
+  return ring_bytes_of(std::min(slot_bytes_, kPairSlotBytes), 2);
 }
 
 Result<OpenedChannel> Channel::pair(int from, int to) {

@@ -17,11 +17,6 @@ constexpr size_t kLeastSlotBytes = 16u << 10;
 // FSCCL_TRANSPORT_SLOTS slots a rank, so they take that many times as much.
 constexpr size_t kSlotsBytes = 4u << 20;
 
-// The engine keeps the slots of up to this part of the largest one apart (transport.h). Chosen
-// slots that are larger than a turn are so much larger, so that this part is for turns. With sizes
-// that a user asks for, turns may go round in more memory.
-constexpr size_t kPartOfTurns = 4;
-
 }  // namespace
 
 Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
@@ -36,16 +31,14 @@ Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
 Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
 size_t chosen_slot_bytes(size_t ranks, size_t most) {
-  const size_t bytes = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
-  return bytes < kPartOfTurns * kMostTurnBytes ? std::min<size_t>(bytes, kMostTurnBytes) : bytes;
+  return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
 }
 // A ring has room of its own for small slots. If its slots are larger than a turn, it has room for
-// slots of a quarter as well: most plans use no more of a slot than a turn, and would go round past
-// the caches.
-size_t ring_bytes_of(size_t slot_bytes) {
-  const size_t turns = slot_bytes > kMostTurnBytes ? slot_bytes / kPartOfTurns : 0,
-               small = (turns ? turns : slot_bytes) / 16;
-  return FSCCL_TRANSPORT_SLOTS * (slot_bytes + round_up(turns + small, Mirrors::kPage));
+// turns as well: most plans use no more of a slot than a turn, and would go round past the caches.
+size_t ring_bytes_of(size_t slot_bytes, size_t ranks) {
+  const size_t turn = turn_bytes(slot_bytes, true, static_cast<int>(ranks)),
+               apart = (turn < slot_bytes ? turn : 0) + turn / 16;
+  return FSCCL_TRANSPORT_SLOTS * (slot_bytes + round_up(apart, Mirrors::kPage));
 }
 
 }  // namespace fsccl::mirror

@@ -28,8 +28,8 @@ inline constexpr size_t kPairSlotBytes = 64u << 10;  // the most bytes of a slot
 // Returns the slot size of a channel of so many ranks whose transport moves messages of up to
 // `most` bytes well. It is used if the opener asks for no other size.
 size_t chosen_slot_bytes(size_t ranks, size_t most);
-// Returns the bytes of a ring with slots of so many bytes, and with room for smaller ones
-// (transport.h).
-size_t ring_bytes_of(size_t slot_bytes);
+// Returns the bytes of a ring of a channel of so many ranks, with slots of so many bytes, and with
+// room for smaller ones (transport.h).
+size_t ring_bytes_of(size_t slot_bytes, size_t ranks);
 
 }  // namespace fsccl::mirror

@@ -13,7 +13,8 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kSlot = 1 << 20, kSmall = kSlot / 16;
+// A slot is a turn here, and a ring has a part for slots of a 16th of it.
+constexpr size_t kSlot = 512 << 10, kSmall = kSlot / 16;
 constexpr size_t kRing = FSCCL_TRANSPORT_SLOTS * (kSlot + kSmall);
 
 struct Placed {
@@ -42,50 +43,52 @@ TEST(SlotRing, NothingInUseIsGivenAgain) {
   const auto any = [&](size_t most) {
     return std::uniform_int_distribution<size_t>(1, most)(random) / 64 * 64;
   };
-  for (const bool small_apart : {false, true}) {
-    const SlotRing ring(kRing, kSlot, small_apart);
+  for (const size_t turn : {size_t{0}, kSlot}) {
+    const SlotRing ring(kRing, kSlot, turn);
     check(ring, kRing, [](int) { return kSlot; });
     check(ring, kRing, [](int) { return kSmall; });
     check(ring, kRing, [](int tick) { return tick / 50 % 2 ? kSlot : kSmall; });
     check(ring, kRing, [&](int) { return any(kSlot); });
     check(ring, kRing, [&](int) { return random() % 2 ? any(kSlot) : any(2 * kSmall); });
   }
-  check(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, true), FSCCL_TRANSPORT_SLOTS * kSlot,
+  check(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, kSlot), FSCCL_TRANSPORT_SLOTS * kSlot,
         [&](int) { return any(kSlot); });
 }
 
 // Each kind of slot goes round in a ring of ten times its most bytes, and the rings lie apart.
 TEST(SlotRing, SlotsOfEachSizeGoRoundInARingOfTheirOwn) {
-  constexpr size_t kAll = FSCCL_TRANSPORT_SLOTS * (kSlot / 64 * (64 + 16 + 1));
   std::mt19937 random(7);
-  const SlotRing made(kAll, kSlot, true);
-  check(made, kAll, [&](int) {
-    const size_t most = kSlot >> random() % 9;
-    return std::uniform_int_distribution<size_t>(1, most)(random) / 64 * 64;
-  });
-  SlotRing ring(kAll, kSlot, true);
-  size_t end = 0;
-  for (const size_t most : {kSlot / 64, kSlot / 4, kSlot}) {
-    const SlotSpan span = span_of_slots(ring, most);
-    EXPECT_EQ(span.begin, end);
-    EXPECT_EQ(span.bytes(), FSCCL_TRANSPORT_SLOTS * most);
-    end = span.end;
+  for (const size_t large : {kSlot + 64, 2 * kSlot, 16 * kSlot}) {
+    const size_t all = FSCCL_TRANSPORT_SLOTS * (large + kSlot + kSmall);
+    const SlotRing made(all, large, kSlot);
+    check(made, all, [&](int) {
+      const size_t most = large >> random() % 13;
+      return std::uniform_int_distribution<size_t>(1, most)(random) / 64 * 64;
+    });
+    SlotRing ring = made;
+    size_t end = 0;
+    for (const size_t most : {kSmall, kSlot, large}) {
+      const SlotSpan span = span_of_slots(ring, most);
+      EXPECT_EQ(span.begin, end);
+      EXPECT_EQ(span.bytes(), FSCCL_TRANSPORT_SLOTS * most);
+      end = span.end;
+    }
   }
 }
 
 TEST(SlotRing, SmallOnesStayAtTheBeginning) {
-  SlotRing ring(kRing, kSlot, true);
+  SlotRing ring(kRing, kSlot, kSlot);
   const size_t reached = span_of_slots(ring, kSmall).end;
   EXPECT_EQ(reached, FSCCL_TRANSPORT_SLOTS * kSmall);
   EXPECT_GE(ring.next(kSmall + 64, false).at, reached);
-  SlotRing whole(kRing, kSlot, false);
+  SlotRing whole(kRing, kSlot, 0);
   EXPECT_GT(span_of_slots(whole, kSmall).end, kRing - kSmall);
 }
 
 // Two ranks exchange their rings once in each round of the ring, so that a rank's next slot at a
 // place lies where the peer's last slot at this place was.
 TEST(SlotRing, ASlotLiesWhereThePeersLastSlotLay) {
-  SlotRing ring(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false);
+  SlotRing ring(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, 0);
   std::map<size_t, bool> last;
   int again = 0;
   for (int tick = 0; tick < 1000; tick++) {
@@ -103,7 +106,7 @@ TEST(SlotRing, ASlotLiesWhereThePeersLastSlotLay) {
 
 // Slots in which only one rank sends are written again by that rank, in the same ring.
 TEST(SlotRing, RingsAreKeptIfOneRankSends) {
-  SlotRing ring(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false);
+  SlotRing ring(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, 0);
   for (int tick = 0; tick < 100; tick++) EXPECT_FALSE(ring.next(kSlot, false).exchanged);
 }
 
