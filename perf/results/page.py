@@ -122,6 +122,10 @@ def summary(rows):
     )
 
 
+# On these processors collectives between two hosts were measured with every size.
+EVERY_SIZE = ('Zen 3', 'Zen 5')
+
+
 def collectives_text(rows):
     calls = of_kind(rows, 'collective')
     late, compared, cases = behind(calls)
@@ -152,7 +156,7 @@ def collectives_text(rows):
             if row['hosts'] == hosts
             and row['ranks'] == 2
             and row.get('distance') == ('near' if hosts == 1 else None)
-            and (hosts == 1 or row['cpu'] == 'Zen 3')
+            and (hosts == 1 or row['cpu'] in EVERY_SIZE)
             and row.get('dtype') != 'bf16'
             and row['memory'] != 'shared slot'
         ]
@@ -490,7 +494,7 @@ def draw(rows):
     ]
     grid('one_host.svg', one_host, AXIS)
     two_hosts = [
-        (cpu, case(cpu, 'caller', None, 2), {'color': colors[cpu]}) for cpu in ('Zen 3', 'Zen 4')
+        (cpu, case(cpu, 'caller', None, 2), {'color': color}) for cpu, color in colors.items()
     ]
     grid('two_hosts.svg', two_hosts, AXIS)
 
