@@ -111,10 +111,12 @@ class Peers:
             say('left out: the limits of the link: no ucx_perftest (package ucx-utils)')
 
     def cores_of(self, host):
-        """Returns the processors of a host if each host is to have its own."""
-        cores, each = sorted(os.sched_getaffinity(0)), self.options.ranks_per_host
-        chosen = {cores[rank % len(cores)] for rank in range(host * each, (host + 1) * each)}
-        return ','.join(map(str, sorted(chosen)))
+        """Returns the processors of a host if each host is to have its own: one for each rank, or
+        the host's share of those that are there."""
+        cores = sorted(os.sched_getaffinity(0))
+        each = min(self.options.ranks_per_host, max(1, len(cores) // HOSTS))
+        first = host * each % len(cores)
+        return ','.join(map(str, cores[first : first + each]))
 
     def pinned(self, host):
         return ['taskset', '-c', self.cores_of(host)] if self.options.pin else []
