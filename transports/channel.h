@@ -22,6 +22,8 @@ struct ChannelTraits {
   bool places = false;         // expect() and placed() exist; otherwise they are not called
   bool prepares = false;       // prepare() exists; otherwise it is not called
   bool shares_rings = false;   // each rank can write to the slots of all ranks
+  // Returns true if messages pass through the system's TCP, so that each takes system calls.
+  bool sockets() const { return transport == "tcp"; }
   // Returns true if the ranks of a channel exchange the rings of their slots (engine/slot_ring.h).
   bool exchanges_rings(int ranks) const { return shares_rings && ranks == 2; }
 };

@@ -25,8 +25,8 @@
  *              Any number of threads may call a function whose comment says "any thread".
  *   Order      All ranks issue the collective operations of a communicator in the same order. Ranks
  *              that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text. On several
- *              hosts a call in two levels (FSCCL_HIERARCHY) and one that is not, because its size
- *              differs, are not compared: they end with FSCCL_ERR_TIMEOUT.
+ *              hosts a call in two levels (FSCCL_HIERARCHY) and one that is not, because its kind
+ *              or size differs, are not compared: they end with FSCCL_ERR_TIMEOUT.
  *   Blocking   With work == NULL an operation in host memory returns when it is complete on this
  *              rank. With a work it does what it can without a peer, such as its own copies, and
  *              returns; its buffers belong to the library until fsccl_work_wait() returns FSCCL_OK.

@@ -245,7 +245,8 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
                                                : typical_slot_bytes(made.ranks);
     made.mirrored = network;
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
-    made.select.costs = known ? *known : typical_costs(link);
+    made.select.sockets = network && std::string_view(between) == "tcp";
+    made.select.costs = known ? *known : typical_costs(link, made.select.sockets);
     made.select.costs.can_read = made.select.costs.can_write =
         !network && settings->single_copy != SingleCopy::kOff;
     made.select.costs.apply_to(made.mirrored,

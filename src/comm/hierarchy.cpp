@@ -10,8 +10,9 @@
 namespace fsccl {
 namespace {
 
-// bytes of a list: below this, the exchanges of more stages cost more
-constexpr uint64_t kFromBytes = 64u << 10;
+// From so many bytes on a list runs in two levels. Over sockets every list does, because it takes
+// fewer messages. Elsewhere the exchanges of more stages cost more for smaller lists.
+constexpr uint64_t kListBytes = 64u << 10;
 
 bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
 bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
@@ -31,6 +32,7 @@ Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
       host_(&hosts.host()),
       lane_(hosts.lane()),
       mode_(config()->hierarchy),
+      least_list_(whole.engine().options().channel->traits().sockets() ? 1 : kListBytes),
       sums_(config()->reproducible == Reproducible::kRun) {
   empty_plan_.name = "by_hosts";
   empty_plan_.rank = whole.rank();
@@ -38,6 +40,7 @@ Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
 }
 
 bool Hierarchy::takes(const CollectiveCall& call) const {
+  if (call.op == OpCode::barrier) return !call.prepare;
   const bool each = gathers(call.op) || scatters(call.op);  // count is a rank's
   const bool sums = scatters(call.op) || call.op == OpCode::all_reduce;
   if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_))
@@ -61,7 +64,7 @@ bool Hierarchy::takes(const ListCall& call) const {
         tensor.counts + (call.kind == ListKind::broadcast ? 1 : places_.size());
     bytes += std::accumulate(tensor.counts, end, uint64_t{0}) * dtype_size(tensor.dtype);
   }
-  return bytes && (mode_ == HierarchyMode::kOn || bytes >= kFromBytes);
+  return bytes && (mode_ == HierarchyMode::kOn || bytes >= least_list_);
 }
 
 // ---- parts
@@ -215,6 +218,7 @@ Status Hierarchy::end(const Fingerprint& fingerprint, bool wait, fsccl_status_t*
 Status Hierarchy::stages(const CollectiveCall& call) {
   if (call.op == OpCode::all_reduce) return all_reduce(call);
   if (call.op == OpCode::broadcast) return broadcast(call);
+  if (call.op == OpCode::barrier) return barrier();
   parts_of(call);
   return gathers(call.op) ? gather(static_cast<std::byte*>(call.output))
                           : reduce_scatter(call.reduction, true);

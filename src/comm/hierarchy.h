@@ -10,6 +10,8 @@
 //                    the hosts. Ranks without a lane get their sums from a rank of their host.
 //   all_reduce       Each rank of a host sums a part for its lane. Lanes sum their parts over the
 //                    hosts. Each host gathers the parts.
+//   barrier          Each host has a barrier, and then each lane. A host that has ranks without a
+//                    lane has another one.
 //   broadcast        The root's host broadcasts. Each lane sends its part to the other hosts. These
 //                    gather the parts.
 //
@@ -96,6 +98,7 @@ class Hierarchy {
   Status all_reduce(const CollectiveCall& call);
   Status all_reduce_wide(const CollectiveCall& call);
   Status reserve_scratch(uint64_t bytes);
+  Status barrier();
   Status broadcast(const CollectiveCall& call);
   Status broadcast(const ListCall& call);
   Status gather_cut(const CollectiveCall& call, const std::byte* own);
@@ -113,7 +116,8 @@ class Hierarchy {
   Communicator* const host_;
   Communicator* const lane_;  // null on a rank without a lane
   const HierarchyMode mode_;
-  const bool sums_;  // reductions run in two levels, too
+  const uint64_t least_list_;  // bytes of a list that runs in two levels
+  const bool sums_;            // reductions run in two levels, too
   Chain chain_;
   std::vector<Part> parts_;                     // parts of a call
   std::vector<Held> held_;                      // pieces of a stage

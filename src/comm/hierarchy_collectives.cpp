@@ -28,12 +28,12 @@ fsccl_op_t last_sum(fsccl_op_t op) {
 
 }  // namespace
 
-// Elements cut into a part for each lane, of whole lines but for the last; ranks without a lane get
-// none.
+// Elements cut into a part for each lane, of whole lines but for the last. Few elements are cut
+// into parts for some of the lanes. Ranks without a lane get none.
 void Hierarchy::cut(uint64_t count, fsccl_dtype_t dtype) {
   const size_t lanes = at_.lanes();
   const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line,
-                 each = (lines + lanes - 1) / lanes * line;
+                 each = std::max((lines + lanes - 1) / lanes, kLeastLaneBytes / 64) * line;
   counts_.assign(at_.host_size(), 0);
   displacements_.assign(at_.host_size(), count);
   for (size_t i = 0; i < lanes; i++) {
@@ -225,6 +225,16 @@ Status Hierarchy::gather_cut(const CollectiveCall& call, const std::byte* own) {
   stage.counts = counts_.data();
   stage.displacements = displacements_.data();
   return on(*host_, stage);
+}
+
+// A rank enters the barrier of its lane when all ranks of its host have entered. So a rank that
+// leaves that barrier knows that all ranks have entered, and the other ranks of its host do if each
+// has a lane.
+Status Hierarchy::barrier() {
+  const CollectiveCall stage;  // a barrier
+  FSCCL_TRY(on(*host_, stage));
+  if (lane_) FSCCL_TRY(on(*lane_, stage));
+  return at_.host_size() > at_.lanes() ? on(*host_, stage) : success();
 }
 
 Status Hierarchy::broadcast(const CollectiveCall& call) {

@@ -405,7 +405,9 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   collectives.select.native = context_->native_prices();
   collectives.select.host_shape = context_->host_shape(members_);
   collectives.select.only_slots = context_->checksum();
-  collectives.select.signals_one = engine_->options().channel->traits().signals_one;
+  const ChannelTraits& traits = engine_->options().channel->traits();
+  collectives.select.signals_one = traits.signals_one;
+  collectives.select.sockets = traits.sockets();
   collectives.streaming_is_asked = settings->streaming_bytes != kConfigAuto;
   collectives.streaming_bytes = collectives.streaming_is_asked
                                     ? static_cast<uint64_t>(settings->streaming_bytes)

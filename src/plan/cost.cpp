@@ -232,15 +232,22 @@ double Costs::slot(uint64_t bytes) const {
 
 // Bytes through a slot cross the link twice, except on a network, where the second copy is local to
 // the receiver. For large amounts, a read by the system takes as long as two such copies.
-Costs typical_costs(const topo::Connection& link) {
+Costs typical_costs(const topo::Connection& link, bool sockets) {
   constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200,
                    kPerPeer = 0.07;
+  // Over TCP each message takes system calls of both ranks, and an exchange takes the time in which
+  // the two systems deliver them.
+  constexpr double kSocketsNs = 12'000, kSocketMessageNs = 2'000;
   const bool network = link.link == topo::LinkClass::network;
   const double per_byte = 1 / link.gb_per_s;
   Costs costs;
   costs.exchange = link.ns;
   costs.by_messages = network;
   costs.message = network ? kPerPeer * link.ns : 0;
+  if (network && sockets) {
+    costs.exchange += kSocketsNs;
+    costs.message = kSocketMessageNs;
+  }
   costs.copy_per_byte = network ? Costs{}.copy_per_byte : per_byte;
   for (size_t i = 0; i < Cost::kSizes.size(); i++) {
     const auto bytes = static_cast<double>(Cost::kSizes[i]);
@@ -251,8 +258,8 @@ Costs typical_costs(const topo::Connection& link) {
   }
   return costs;
 }
-Costs typical_costs(topo::LinkClass link) {
-  return typical_costs({link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}});
+Costs typical_costs(topo::LinkClass link, bool sockets) {
+  return typical_costs({link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}}, sockets);
 }
 
 Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) {

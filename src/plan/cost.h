@@ -93,9 +93,9 @@ struct Costs {
 void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written);
 
 // Returns costs for a link that was not measured, from its latency and bandwidth, or from the
-// typical values of its class.
-Costs typical_costs(const topo::Connection& link);
-Costs typical_costs(topo::LinkClass link);
+// typical values of its class. `sockets`: messages pass through the system's TCP.
+Costs typical_costs(const topo::Connection& link, bool sockets = false);
+Costs typical_costs(topo::LinkClass link, bool sockets = false);
 
 struct Price {
   double ns = 0;  // from a common begin until both ranks have ended

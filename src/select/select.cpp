@@ -387,10 +387,10 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     makers.through_slots = {
         {Algorithm::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
   if (shape.mirrored && options.signals_one) add_steps(makers, op, shape);
-  if (tiny && (named || makers.through_slots.size() == 1))
+  // Between hosts the plan is priced, because it is a stage or is compared with stages (stages.h).
+  if (tiny && (named || (makers.through_slots.size() == 1 && !shape.mirrored)))
     return only(std::move(*tiny), options, "it fits into the signals", considered);
   if (shape.ranks == 1) return only(makers.direct(shape), options, "there is one rank", considered);
-
   const char* why_not = nullptr;
   const Rule* const rule = usable(named, shape, makers, options, &why_not);
   if (why_not && !considered) announce_ignored(*named, op, why_not);

@@ -29,6 +29,7 @@ struct SelectOptions {
   // Checksums are checked when payloads come out of slots, so no rank touches another's buffers.
   bool only_slots = false;
   bool signals_one = true;  // the transport has signals for one peer, which plans in steps need
+  bool sockets = false;     // messages between hosts pass through the system's TCP
 
   const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op,
                    uint64_t bytes) const {

@@ -18,7 +18,8 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& ho
   const uint64_t count = shape.counts.empty() ? shape.count : (shape.count + ranks - 1) / ranks;
   const uint64_t per_host = static_cast<uint64_t>(host.ranks),
                  hosts = static_cast<uint64_t>(lane.ranks),
-                 part = (count + per_host - 1) / per_host;
+                 part = std::max((count + per_host - 1) / per_host,
+                                 std::min(count, kLeastLaneBytes / dtype_size(shape.dtype)));
   std::vector<Stage> stages;
   op = even_form(op);
   switch (op) {
@@ -37,6 +38,9 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& ho
         stages[1] = {true, OpCode::reduce_scatter, share, true};
         stages.insert(stages.begin() + 2, {true, OpCode::all_gather, share});
       }
+      break;
+    case OpCode::barrier:
+      stages = {{false, op, 0}, {true, op, 0}};
       break;
     case OpCode::broadcast:
       stages = {{false, op, count}, {true, op, part}, {false, OpCode::all_gather, part}};
@@ -58,18 +62,17 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& ho
 }
 
 // Returns costs of the network that depend on no measurement of this start.
-Costs lasting(const Costs& costs) {
-  Costs made = typical_costs(topo::LinkClass::network);
+Costs lasting(const SelectOptions& options) {
+  const Costs& costs = options.costs;
+  Costs made = typical_costs(topo::LinkClass::network, options.sockets);
   if (costs.origin != CostsOrigin::calibration) {
     made.exchange = costs.exchange;
+    made.message = costs.message;
     made.slot_cached = costs.slot_cached;
     made.slot_streaming = costs.slot_streaming;
     made.copy_per_byte = costs.copy_per_byte;
     made.origin = costs.origin;
   }
-  // Tiny operations are priced by the exchange alone, so that the order of their sums never
-  // changes.
-  made.message = 0;
   return made;
 }
 
@@ -97,7 +100,7 @@ Shape GroupShape::shape(uint64_t count, fsccl_dtype_t dtype) const {
 
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, GroupShape whole, HierarchyMode mode,
                             bool widens) {
-  whole.select.costs = lasting(whole.select.costs);
+  whole.select.costs = lasting(whole.select);
   whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.host_shape.hosts, per_host = whole.per_host();
   GroupShape lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};

@@ -22,6 +22,10 @@ struct GroupShape {
   int per_host() const { return (ranks + select.host_shape.hosts - 1) / select.host_shape.hosts; }
 };
 
+// A lane carries at least so many bytes of an array that is cut into parts for the lanes, if there
+// are so many. Smaller parts would take messages of more lanes, for no fewer bytes.
+inline constexpr uint64_t kLeastLaneBytes = 16u << 10;
+
 struct Stage {
   bool between_hosts = false;
   OpCode op{};

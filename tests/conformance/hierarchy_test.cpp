@@ -2,8 +2,13 @@
 // hosts, and the order of sums, bit for bit. With FSCCL_REPRODUCIBLE=run sums are made over the
 // ranks of a host first, and with "placement" in rank order whatever the hosts are. With one host,
 // or one rank a host, both are rank order.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <new>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -527,26 +532,48 @@ TEST(Hierarchy, CallSitesAreCompared) {
     });
 }
 
-// A barrier is never carried out by hosts, so on several hosts no rank compares it with a gather
-// that is.
+// A reduce is never carried out by hosts, so on several hosts no rank compares it with a gather
+// that is. A barrier is, so it is compared.
 TEST(Hierarchy, ACallByHostsAndOneThatIsNotEndAtTheDeadline) {
   if (hosts_given() && !given({0, 0, 1, 1})) return;
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
-  run_ranks(4,
-            [](Rank& self) {
-              const std::vector<float> in = input_of(self.rank, kCount);
-              std::vector<float> out(4 * kCount);
-              const fsccl_status_t status =
-                  self.rank == 3 ? fsccl_barrier(self.comm, nullptr, nullptr)
-                                 : fsccl_all_gather(in.data(), out.data(), kCount, FSCCL_FLOAT32,
-                                                    self.comm, nullptr, nullptr);
-              if (hosts_given()) {
-                EXPECT_ERROR(status, FSCCL_ERR_TIMEOUT, "have called something else");
-              } else {
-                EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "barrier", "all_gather");
-              }
-            },
-            {.timeout_ms = 1000, .abort_at_end = true, .hosts = {0, 0, 1, 1}});
+  for (const bool reduces : {true, false})
+    run_ranks(4,
+              [reduces](Rank& self) {
+                const std::vector<float> in = input_of(self.rank, kCount);
+                std::vector<float> out(4 * kCount);
+                const fsccl_status_t status =
+                    self.rank != 3 ? fsccl_all_gather(in.data(), out.data(), kCount, FSCCL_FLOAT32,
+                                                      self.comm, nullptr, nullptr)
+                    : reduces      ? fsccl_reduce(in.data(), out.data(), kCount, FSCCL_FLOAT32,
+                                                  FSCCL_SUM, 3, self.comm, nullptr, nullptr)
+                                   : fsccl_barrier(self.comm, nullptr, nullptr);
+                if (reduces && hosts_given()) {
+                  EXPECT_ERROR(status, FSCCL_ERR_TIMEOUT, "have called something else");
+                } else {
+                  EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, reduces ? "reduce" : "barrier",
+                               "all_gather");
+                }
+              },
+              {.timeout_ms = 1000, .abort_at_end = true, .hosts = {0, 0, 1, 1}});
+}
+
+// In each round another rank is late. No rank leaves the barrier before it.
+TEST_P(Hosts, BarriersHoldAllRanks) {
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  void* const memory = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& entered = *new (memory) std::atomic<int>(0);
+  run_shape(GetParam(), [&](Rank& self) {
+    for (int round = 0; round < 2 * self.ranks; ++round) {
+      if (round % self.ranks == self.rank) usleep(5000);
+      ++entered;
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      EXPECT_GE(entered.load(), self.ranks * (round + 1)) << "round " << round;
+    }
+  });
+  munmap(memory, sizeof(std::atomic<int>));
 }
 
 }  // namespace

@@ -16,6 +16,12 @@ GroupShape job(int hosts, int per_host, const char* rules = "") {
   return whole;
 }
 
+GroupShape over_sockets(GroupShape whole) {
+  whole.select.sockets = true;
+  whole.select.costs = typical_costs(topo::LinkClass::network, true);
+  return whole;
+}
+
 HostsChoice choice(const GroupShape& whole, OpCode op, uint64_t count,
                    HierarchyMode mode = HierarchyMode::kAuto) {
   return choose_by_hosts(op, whole.shape(count, FSCCL_UINT8), whole, mode);
@@ -25,8 +31,30 @@ TEST(Stages, BySize) {
   for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce})
     EXPECT_TRUE(choice(job(2, 4), op, 1 << 20).by_hosts) << op_name(op);
   for (const OpCode op : {OpCode::all_gather, OpCode::all_reduce})
-    EXPECT_FALSE(choice(job(2, 4), op, 6).by_hosts)
-        << op_name(op) << ": more exchanges, for nothing";
+    EXPECT_FALSE(choice(job(2, 2), op, 6).by_hosts)
+        << op_name(op) << ": more exchanges, for few messages less";
+}
+
+// By hosts each rank sends fewer messages, which pays for calls of any size where messages take
+// long, or where each host has many ranks.
+TEST(Stages, SaveMessages) {
+  for (const OpCode op :
+       {OpCode::all_gather, OpCode::all_reduce, OpCode::broadcast, OpCode::barrier}) {
+    const uint64_t count = op == OpCode::barrier ? 0 : 6;
+    EXPECT_TRUE(choice(over_sockets(job(2, 2)), op, count).by_hosts) << op_name(op);
+    EXPECT_FALSE(choice(over_sockets(job(2, 2)), op, count, HierarchyMode::kAuto).asked);
+    EXPECT_TRUE(choice(job(2, 16), op, count).by_hosts) << op_name(op);
+  }
+}
+
+// Few bytes are not cut into parts for all lanes.
+TEST(Stages, LanesCarryLargeParts) {
+  const auto between = [](uint64_t count) {
+    return choice(job(2, 4), OpCode::all_reduce, count).stages[1].count;
+  };
+  EXPECT_EQ(between(1000), 1000u);
+  EXPECT_EQ(between(3 * kLeastLaneBytes), kLeastLaneBytes);
+  EXPECT_EQ(between(64 * kLeastLaneBytes), 16 * kLeastLaneBytes);
 }
 
 // A measurement at the start differs each time. So it must not decide the bits of a sum, or which
@@ -35,6 +63,7 @@ TEST(Stages, DoNotFollowWhatIsMeasured) {
   GroupShape other = job(2, 4);
   other.select.costs.origin = CostsOrigin::calibration;
   other.select.costs.exchange = 1e9;  // would make stages, which add an exchange, look slow
+  other.select.costs.message = 0;
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
   for (const OpCode op :
        {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})
@@ -63,6 +92,7 @@ TEST(Stages, OfEachOperation) {
   EXPECT_EQ(count(OpCode::reduce_scatter, 100), 2u);
   EXPECT_EQ(count(OpCode::all_reduce, 100), 3u);
   EXPECT_EQ(count(OpCode::broadcast, 100), 3u);
+  EXPECT_EQ(count(OpCode::barrier, 0), 2u);
   EXPECT_EQ(count(OpCode::gather, 100), 0u);
 }
 
