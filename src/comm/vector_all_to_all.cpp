@@ -116,8 +116,8 @@ Completion table_is_here(Operation& op) {
   set_plans(&op, x.plan, x.fallback);
   // the amount that one rank moves is not known to others
   const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());
-  op.reads =
-      select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));
+  op.reads = select.costs.can_read &&
+             (select.always_read || select.costs.reading_pays(most, working_set(at_most)));
   uint64_t read = 0, written = 0;
   count_bytes(x.plan, &read, &written);
   op.stores = op.fallback_stores = x.options.stores_for(read + written);

@@ -12,11 +12,13 @@ constexpr uint32_t kFollowedRounds = 2 * kTickWindow;
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;                      // cost of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // an exchange then takes a context switch
-// If one read has at least this many bytes, most of them are in no cache. The library's two copies
+// If a rank moves at least this many bytes, most of them are in no cache. The library's two copies
 // through a slot pass memory twice, because the slot stays in a cache, so a read, which passes it
-// three times, takes longer. On an Intel Emerald Rapids a read of 32 MiB took 1.25 (broadcast) to
-// 1.4 (all-gather) times as long as the two copies, whatever both cost in the caches.
-constexpr uint64_t kInMemoryBytes = 24u << 20;
+// three times, takes longer. On an Intel Emerald Rapids reads took 0.7 times as long as the two
+// copies in all-gathers and broadcasts that moved 32 MiB, and 1.2 to 1.4 times from 48 MiB on; in
+// all-reduces 1.0 times with 40 MiB, 1.25 with 50 and 1.5 with 80; in reduce-scatters 1.05 times
+// with 36 MiB and 1.6 with 48.
+constexpr uint64_t kInMemoryBytes = 48u << 20;
 constexpr double kSlowerThanSlots = 1.25;
 
 // Simulates the steps of the two ranks.
@@ -26,7 +28,7 @@ class Follower {
       : plans_(plans),
         costs_(costs),
         reads_(reads),
-        moved_(std::max(bytes_moved(plans[0]), bytes_moved(plans[1]))),
+        set_(std::max(set_of(plans[0]), set_of(plans[1]))),
         travel_(costs.exchange - 2 * costs.message),
         fetched_(costs.sharers > 1 || !costs.by_messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
@@ -99,10 +101,13 @@ class Follower {
     return true;
   }
 
-  static uint64_t bytes_moved(const Plan& plan) {
-    uint64_t read, written;
+  static WorkingSet set_of(const Plan& plan) {
+    uint64_t read, written, own = 0;
     count_bytes(plan, &read, &written);
-    return read + written;
+    for (const Step& step : plan.steps)
+      if (step.kind == StepKind::copy && step.src.rank == plan.rank && step.dst.rank == plan.rank)
+        own += 2 * step.count * dtype_size(step.from);
+    return working_set(read + written, own);
   }
   double peers_of(size_t who, const Step& step) const {
     return step.peer == kAllPeers ? plans_[who].ranks - 1 : 1;
@@ -141,10 +146,10 @@ class Follower {
     if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot)
       return costs_.slot(bytes) / 2;
     const bool to_peer = step.kind == StepKind::copy && dst.rank != plan.rank;
-    if (to_peer && reads_) return costs_.reading(bytes, moved_);  // the system writes as it reads
+    if (to_peer && reads_) return costs_.reading(bytes, set_);  // the system writes as it reads
     if (!from_peer) return own_copy(step, bytes);
     if (src.slot) return costs_.slot(bytes) / 2;
-    return reads_ ? costs_.reading(bytes, moved_, src.role == Role::output) : copy(bytes);
+    return reads_ ? costs_.reading(bytes, set_, src.role == Role::output) : copy(bytes);
   }
 
   double reduce_ns(size_t who, const Step& step) const {
@@ -159,7 +164,7 @@ class Follower {
     if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);
     // Caches of peers hold the result of the call before, which they have read. Its lines are taken
     // back when they are written, as those of a slot are. Past the caches no peer holds them.
-    if (reads_ && plan.buffers[step.dst.buffer].address_in_signal && moved_ < kPastCachesBytes)
+    if (reads_ && plan.buffers[step.dst.buffer].address_in_signal && set_ == WorkingSet::in_caches)
       ns += costs_.slot(bytes) / 2;
     return ns;
   }
@@ -167,7 +172,7 @@ class Follower {
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
-  const uint64_t moved_;  // most bytes that either rank reads and writes in the whole plan
+  const WorkingSet set_;  // that of the rank that moves more
   const double travel_;   // time of a signal, without the work of the two ranks
   // each wait takes travel_ to fetch the signal, even if it was given long before
   const bool fetched_;
@@ -216,11 +221,15 @@ uint64_t Costs::slot_streaming_from() const {
     from = bytes;
   return from;
 }
-double Costs::reading(uint64_t bytes, uint64_t in_all, bool written) const {
-  if (in_all < kPastCachesBytes) return (written ? read_written : 1) * read.at(bytes);
+WorkingSet working_set(uint64_t moved, uint64_t own) {
+  if (moved < kPastCachesBytes) return WorkingSet::in_caches;
+  return moved - own < kInMemoryBytes ? WorkingSet::past_caches : WorkingSet::in_memory;
+}
+double Costs::reading(uint64_t bytes, WorkingSet set, bool written) const {
+  if (set == WorkingSet::in_caches) return (written ? read_written : 1) * read.at(bytes);
   const double ns = read_to_slots > 0 ? std::max(read.at(bytes), read_to_slots * slot(bytes))
                                       : kUnmeasured * read.at(bytes);
-  return bytes < kInMemoryBytes ? ns : std::max(ns, kSlowerThanSlots * slot(bytes));
+  return set == WorkingSet::past_caches ? ns : std::max(ns, kSlowerThanSlots * slot(bytes));
 }
 double Costs::own_copy(uint64_t bytes_read, uint64_t bytes_written) const {
   return own_per_byte ? *own_per_byte * static_cast<double>(bytes_read + bytes_written)

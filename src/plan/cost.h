@@ -26,6 +26,13 @@ struct Cost {
 // limited by the bandwidth of memory.
 inline constexpr uint64_t kPastCachesBytes = 8u << 20;
 
+// A rank's working set is what it reads and writes in a plan. `past_caches`: it is larger than the
+// caches hold for long. `in_memory`: most of it is in no cache.
+enum class WorkingSet : uint8_t { in_caches, past_caches, in_memory };
+// `moved`: the bytes that a rank reads and writes. `own`: how many of them belong to copies within
+// its own memory, which a call in place does not make.
+WorkingSet working_set(uint64_t moved, uint64_t own = 0);
+
 // Which copies of large pieces through slots copy several pages side by side (kernels/kernels.h)
 // instead of one after the other. The best choice differs between generations of processors.
 enum class SideBySide : uint8_t { none, from_slots, both };
@@ -51,7 +58,7 @@ struct Costs {
   double read_to_slots = 0;
   // A read of bytes that the peer has written in the same call takes so many times as long: they
   // lie modified in the cache of the peer's core, which has to hand them over line by line. It
-  // counts while a rank moves less than kPastCachesBytes in the whole plan.
+  // counts only in the caches.
   static constexpr double kLeastWritten = 1, kMostWritten = 2.75;
   double read_written = kLeastWritten;
   double copy_per_byte = 0.04;  // a copy between memory that both ranks can touch
@@ -78,11 +85,11 @@ struct Costs {
   double slot(uint64_t bytes) const;
   // Returns the time of a copy within a rank's own memory.
   double own_copy(uint64_t bytes_read, uint64_t bytes_written) const;
-  // Returns the time of one system call that reads `bytes` of a peer's memory, if a rank moves
-  // `in_all` bytes in the whole plan. `written` says that the peer has written them in this plan.
-  double reading(uint64_t bytes, uint64_t in_all, bool written = false) const;
-  bool reading_pays(uint64_t bytes, uint64_t in_all) const {
-    return can_read && reading(bytes, in_all) < slot(bytes);
+  // Returns the time of one system call that reads `bytes` of a peer's memory in a plan with this
+  // working set. `written` says that the peer has written them in this plan.
+  double reading(uint64_t bytes, WorkingSet set, bool written = false) const;
+  bool reading_pays(uint64_t bytes, WorkingSet set) const {
+    return can_read && reading(bytes, set) < slot(bytes);
   }
   // Returns true if a rank may write to the private memory of others. It does not where ranks share
   // cores: another rank can use the core meanwhile, and need not wait until the writer has it.
