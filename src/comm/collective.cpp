@@ -118,8 +118,9 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   const uint64_t in_plan = kept->bytes_read + kept->bytes_written, in_fallback = read + written;
   settings.stores = options_.stores_for(in_plan);
   settings.fallback_stores = options_.stores_for(in_fallback);
-  if (options_.tries_stores(std::max(in_plan, in_fallback)))
-    kept->trial = std::make_shared<StoreTrial>();
+  const uint64_t most = std::max(in_plan, in_fallback);
+  if (options_.tries_stores(most))
+    kept->trial = std::make_shared<StoreTrial>(options_.expected_stores(most));
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   kept->small = alike && small_enough(kept->plan);

@@ -62,7 +62,14 @@ struct CollectiveOptions {
   bool tries_stores(uint64_t bytes) const {
     return !streaming_is_asked && bytes >= streaming_bytes && bytes / 4 < streaming_bytes;
   }
-  uint64_t cache_bytes = 0;  // bytes of a core's own cache
+  // Returns the stores that are tried first. The last cache counts by half, because a virtual
+  // machine may have less of it than the system says.
+  Stores expected_stores(uint64_t bytes) const {
+    const auto ranks = static_cast<uint64_t>(select.host_shape.per_host);
+    return ranks && ranks * bytes <= last_cache_bytes / 2 ? Stores::cached : Stores::streaming;
+  }
+  uint64_t cache_bytes = 0;       // bytes of a core's own cache
+  uint64_t last_cache_bytes = 0;  // bytes of the last cache, which the ranks of a host share
 };
 
 class Collectives {

@@ -31,11 +31,10 @@ constexpr int64_t kDefaultSpinUs = 20;
 // From a quarter of the last cache on, streaming stores were faster in every kernel that was
 // measured. Below this size they are not, nor if caches are larger than any working set that is
 // used again.
-uint64_t default_streaming_bytes() {
-  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return std::clamp<uint64_t>(cache > 0 ? static_cast<uint64_t>(cache) / 4 : 0, 8u << 20,
-                              24u << 20);
+uint64_t default_streaming_bytes(uint64_t last_cache_bytes) {
+  return std::clamp<uint64_t>(last_cache_bytes / 4, 8u << 20, 24u << 20);
 }
+uint64_t cache_bytes(int name) { return static_cast<uint64_t>(std::max(sysconf(name), 0L)); }
 
 std::atomic<uint64_t> communicators_made{0};
 
@@ -408,11 +407,12 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   const ChannelTraits& traits = engine_->options().channel->traits();
   collectives.select.signals_one = traits.signals_one;
   collectives.select.sockets = traits.sockets();
+  collectives.cache_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
+  collectives.last_cache_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
   collectives.streaming_is_asked = settings->streaming_bytes != kConfigAuto;
   collectives.streaming_bytes = collectives.streaming_is_asked
                                     ? static_cast<uint64_t>(settings->streaming_bytes)
-                                    : default_streaming_bytes();
-  collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
+                                    : default_streaming_bytes(collectives.last_cache_bytes);
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
   if (works_for) works_for->bind(*engine_);
   context_->add(this);
