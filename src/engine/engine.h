@@ -15,6 +15,7 @@
 #include "engine/runner.h"
 #include "engine/sites.h"
 #include "engine/sums_apart.h"
+#include "engine/yield_rest.h"
 #include "plan/turn.h"
 #include "record/recorder.h"
 
@@ -271,8 +272,8 @@ class Engine {
   std::atomic<bool> looked_back_{false};  // nothing completes any more
 
   // Only the driver uses the following members.
-  bool drove_ = false;           // it has driven since it last told the transport to rest
-  int64_t no_yields_until_ = 0;  // wait.cpp
+  bool drove_ = false;    // it has driven since it last told the transport to rest
+  YieldRest yield_rest_;  // wait.cpp
   // The number of polls that the service thread leaves out, now, and after the next poll in vain
   // (wait.cpp).
   int polls_to_leave_out_ = 0, leaves_out_ = 0;

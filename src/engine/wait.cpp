@@ -30,12 +30,8 @@ constexpr int kYields = 40;
 // therefore late for the next call, and its peer goes to sleep in turn.
 constexpr int kIdleYields = 4;
 constexpr int64_t kPatientYieldsNs = 200'000;
-constexpr int64_t kIdleYieldNs = 1'500;
-// A yield that takes this long gave the core to a thread that computes. It is longer than most work
-// of peers, and shorter than a time slice of the scheduler. For a while the thread then sleeps
-// instead of yielding.
-constexpr int64_t kLongYieldNs = 2'500'000;
-constexpr int64_t kNoYieldsNs = 20'000'000;
+// An idle yield takes some 0.25 us, and one that lets another thread run at least 1.2 us.
+constexpr int64_t kIdleYieldNs = 800;
 // The service thread polls so often for a peer that is in the same operation, which takes some tens
 // of microseconds, and leaves out so many of these turns at most.
 constexpr int kServiceLooks = 1000, kMostLeftOut = 63;
@@ -164,21 +160,20 @@ bool Engine::poll_blocked() {
     while (!failed() && now_ns() < spin_end);
   }
   // An idle yield gave the core to no thread. If the peer shares the core, it runs only when this
-  // thread sleeps. A long yield gave the core to a thread that computes. A thread that sleeps
-  // instead is back sooner when its peer has signalled.
+  // thread sleeps.
   int64_t now = now_ns();
   const int64_t patience_end = now + kPatientYieldsNs;
   const auto patient = [&](int yields, int idle) {
     const bool for_long = mirrored() || (own_core && idle == yields);
     return (for_long && now < patience_end) || (yields < kYields && idle < kIdleYields);
   };
-  for (int i = 0, idle = 0; patient(i, idle) && now >= no_yields_until_; i++) {
+  for (int i = 0, idle = 0; patient(i, idle) && yield_rest_.over(now); i++) {
     yield_core();
     const bool come = runner_.met(blocked);
     const int64_t took = now_ns() - now;
     now += took;
     idle = took < kIdleYieldNs ? idle + 1 : 0;
-    if (took > kLongYieldNs) no_yields_until_ = now + kNoYieldsNs;
+    yield_rest_.yielded(took, now);
     if (come) return true;
   }
   return false;
