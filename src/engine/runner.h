@@ -50,8 +50,9 @@ class Runner {
   bool mirrored() const { return traits_.mirrors; }
   // Returns how often a peer's line is polled before the thread does anything else. Bare polls are
   // the fastest means to notice a peer that is nearly there. Between hosts there are fewer, because
-  // each poll calls the network's driver.
-  int bare_polls() const { return mirrored() ? 20 : 400; }
+  // each poll calls the network's driver. If ranks share cores there are fewer, too, because the
+  // peer may be waiting for this core.
+  int bare_polls() const { return mirrored() || options_.oversubscribed ? 20 : 400; }
   size_t slot_bytes() const { return slot_bytes_; }
   size_t ring_bytes() const { return ring_bytes_; }
   bool slots_reserved() const { return slots_reserved_.load(std::memory_order_relaxed); }
