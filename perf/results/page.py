@@ -399,7 +399,7 @@ def page(rows):
         '- All machines are shared virtual machines with two cores, so expect other absolute times. The '
         'two cores are *near* if a signal from one to the other takes about 50 ns, and *far* if it takes '
         'about 250 ns. On Emerald Rapids all signals take about 170 ns, which counts as near. The distance '
-        'can change while a machine runs; some series did not record it.',
+        'can change while a machine runs.',
         '- The buffers of FSCCL are blocks of a *pool*, or other memory of the process, the '
         "*caller's memory*. With a *shared slot* a host has one copy of the result, which all its ranks map.",
         '- Several GPUs, RDMA and more than two cores were not measured. [gpu.md](gpu.md) has figures of one '
