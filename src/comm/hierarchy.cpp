@@ -117,7 +117,10 @@ void Hierarchy::follow(Operation& op, bool last_sum) const {
 
 template <class Call>
 Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
-  const auto follow_last = [&](Operation& op) { follow(op, last_sum); };
+  const auto follow_last = [&](Operation& op) {
+    op.fingerprint.flags = static_cast<uint8_t>(called_);
+    follow(op, last_sum);
+  };
   call.prepare = follow_last;
   fsccl_status_t state;
   FSCCL_TRY(part.run(call, false, &state));
@@ -233,10 +236,12 @@ Status Hierarchy::stages(const ListCall& call) {
 
 template <class Call>
 Status Hierarchy::run_stages(const Call& call, bool wait, fsccl_status_t* state) {
+  const Fingerprint whole = described(call);
+  called_ = whole.op;
   chain_ = Chain(whole_.engine());
   return chain_.run(std::array{&whole_.engine()}, [&]() -> Status {
     FSCCL_TRY(stages(call));
-    return end(described(call), wait, state);
+    return end(whole, wait, state);
   });
 }
 

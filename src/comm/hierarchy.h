@@ -116,8 +116,9 @@ class Hierarchy {
   Communicator* const host_;
   Communicator* const lane_;  // null on a rank without a lane
   const HierarchyMode mode_;
-  const uint64_t least_list_;  // bytes of a list that runs in two levels
-  const bool sums_;            // reductions run in two levels, too
+  const uint64_t least_list_;     // bytes of a list that runs in two levels
+  const bool sums_;               // reductions run in two levels, too
+  OpCode called_ = OpCode::none;  // the call whose stages run
   Chain chain_;
   std::vector<Part> parts_;                     // parts of a call
   std::vector<Held> held_;                      // pieces of a stage

@@ -88,7 +88,8 @@ std::string describe_sizes(const Fingerprint& f) {
 }  // namespace
 
 std::string describe(const Fingerprint& f) {
-  std::string text = op_name(f.op);
+  std::string text = op_name(called(f));
+  if (is_stage(f)) text += fmt::format(", in its stage {}", op_name(f.op));
   if (f.op != OpCode::barrier) text += describe_sizes(f);
   if (reduces(f.op)) text += fmt::format(" with {}", kind_name(f.kind));
   if (f.op == OpCode::send)
@@ -106,7 +107,10 @@ const char* op_name(OpCode op) {
 std::string difference(const Fingerprint& a, const Fingerprint& b, const HistoryParts& parts) {
   std::string text;
   auto add = [&](auto&& part) { text += (text.empty() ? "" : ", ") + part; };
-  if (a.op != b.op) add(fmt::format("operation {} and {}", op_name(a.op), op_name(b.op)));
+  if (called(a) != called(b))
+    add(fmt::format("operation {} and {}", op_name(called(a)), op_name(called(b))));
+  else if (a.op != b.op)
+    add(fmt::format("stage {} and {}", op_name(a.op), op_name(b.op)));
   const bool ranges = a.op == b.op && (by_parameter(a) || by_parameter(b));
   if (ranges && (a.root != b.root || a.count != b.count))
     add(fmt::format("{} and {}", parameters(a), parameters(b)));
@@ -117,7 +121,8 @@ std::string difference(const Fingerprint& a, const Fingerprint& b, const History
   if (a.kind != b.kind)
     add(fmt::format("operator {} and {}", kind_name(a.kind), kind_name(b.kind)));
   if (!ranges && a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
-  if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
+  if (a.flags != b.flags && !is_stage(a) && !is_stage(b))
+    add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence)
     add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
   if (parts.site != 0 && parts.unheard == 0 && a.history != b.history) add(sites(a, b, parts.site));

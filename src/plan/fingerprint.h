@@ -47,11 +47,18 @@ constexpr bool rooted(OpCode op) {
          op == OpCode::scatter;
 }
 
+// Returns true for operations of units and pools.
+constexpr bool of_units(OpCode op) {
+  return op >= OpCode::unit_create && op <= OpCode::pool_schedule;
+}
+
 struct Fingerprint {
   OpCode op = OpCode::none;
   uint8_t dtype = 0;
-  uint8_t kind = 0;       // fsccl_op_kind_t
-  uint8_t flags = 0;      // flags of the operation, such as the unshard mode
+  uint8_t kind = 0;  // fsccl_op_kind_t
+  // Flags of the operation, such as the unshard mode. For a stage of a collective in two levels
+  // (comm/hierarchy.h), the OpCode of that collective.
+  uint8_t flags = 0;
   int32_t root = -1;      // for reduce_grads by parameter: the first parameter
   uint64_t count = 0;     // elements; for reduce_grads by parameter: parameters from `root` on
   uint64_t sequence = 0;  // number of the operation in its communicator, from 1
@@ -60,6 +67,13 @@ struct Fingerprint {
   uint64_t history = 0;
 };
 static_assert(sizeof(Fingerprint) == 32);
+
+// Returns true for a stage of a collective in two levels.
+inline bool is_stage(const Fingerprint& what) { return what.flags && !of_units(what.op); }
+// Returns the operation that the program called.
+inline OpCode called(const Fingerprint& what) {
+  return is_stage(what) ? static_cast<OpCode>(what.flags) : what.op;
+}
 
 // Returns a hash of all fields except the sequence number. It takes less time than a full hash.
 inline uint64_t gist_of(const Fingerprint& what) {
@@ -71,7 +85,8 @@ inline bool equal(const Fingerprint& a, const void* line_bytes) {
   return std::memcmp(&a, line_bytes, sizeof a) == 0;
 }
 
-// Returns a text like "all_gather of 10 float32 (operation 5)".
+// Returns a text like "all_gather of 10 float32 (operation 5)". That of a stage begins like
+// "all_reduce, in its stage reduce_scatter".
 std::string describe(const Fingerprint& fingerprint);
 // The parts of a fingerprint's history that only its own rank knows.
 struct HistoryParts {

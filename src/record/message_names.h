@@ -11,7 +11,7 @@ inline bool receives(const Fingerprint& what, int rank) {
   return what.op == OpCode::send && rank != 0;
 }
 inline const char* name_for(int rank, const Fingerprint& what) {
-  return receives(what, rank) ? "recv" : op_name(what.op);
+  return receives(what, rank) ? "recv" : op_name(called(what));
 }
 inline std::string describe_for(int rank, const Fingerprint& what) {
   const std::string text = describe(what);

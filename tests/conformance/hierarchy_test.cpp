@@ -532,6 +532,26 @@ TEST(Hierarchy, CallSitesAreCompared) {
     });
 }
 
+// The first stage of both calls is a reduce-scatter inside each host. The error names the calls.
+TEST(Hierarchy, AnErrorOfAStageNamesTheCall) {
+  if (hosts_given() && !given({0, 0, 1, 1})) return;
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  run_ranks(4,
+            [](Rank& self) {
+              const std::vector<float> in = input_of(self.rank, 4 * kCount);
+              std::vector<float> out(in.size());
+              const fsccl_status_t status =
+                  self.rank != 3
+                      ? fsccl_all_reduce(in.data(), out.data(), in.size(), FSCCL_FLOAT32, FSCCL_SUM,
+                                         self.comm, nullptr, nullptr)
+                      : fsccl_reduce_scatter(in.data(), out.data(), kCount, FSCCL_FLOAT32,
+                                             FSCCL_SUM, self.comm, nullptr, nullptr);
+              EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "calls all_reduce", "calls reduce_scatter",
+                           hosts_given() ? ", in its stage" : "they differ in operation");
+            },
+            {.timeout_ms = 10000, .abort_at_end = true, .hosts = {0, 0, 1, 1}});
+}
+
 // A reduce is never carried out by hosts, so on several hosts no rank compares it with a gather
 // that is. A barrier is, so it is compared.
 TEST(Hierarchy, ACallByHostsAndOneThatIsNotEndAtTheDeadline) {

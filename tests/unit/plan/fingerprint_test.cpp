@@ -40,6 +40,31 @@ TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
             "count 10 and 20, root -1 and 2");
 }
 
+// The program called the collective and knows nothing of its stages.
+TEST(Fingerprint, AStageIsNamedWithItsCollective) {
+  const auto stage = [](OpCode op, OpCode whole) {
+    Fingerprint what = call(op);
+    what.flags = static_cast<uint8_t>(whole);
+    return what;
+  };
+  const Fingerprint sum = stage(OpCode::reduce_scatter, OpCode::all_reduce);
+  EXPECT_STREQ(name_for(0, sum), "all_reduce");
+  EXPECT_THAT(describe_for(0, sum), StartsWith("all_reduce, in its stage reduce_scatter of 10 "));
+  EXPECT_EQ(difference(sum, stage(OpCode::reduce_scatter, OpCode::reduce_scatter), {}),
+            "operation all_reduce and reduce_scatter");
+  EXPECT_EQ(difference(sum, stage(OpCode::all_gather, OpCode::all_reduce), {}),
+            "stage reduce_scatter and all_gather");
+  EXPECT_THAT(difference(sum, call(OpCode::reduce_scatter), {}),
+              StartsWith("operation all_reduce and reduce_scatter"));
+}
+
+// The flags of a unit's operation are its mode.
+TEST(Fingerprint, ModesOfUnitsAreNamed) {
+  Fingerprint other = call(OpCode::unshard);
+  other.flags = 2;
+  EXPECT_EQ(difference(call(OpCode::unshard), other, {}), "mode 0 and 2");
+}
+
 TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
   Fingerprint other = call(OpCode::reduce);
   // If the fingerprint gets another field, this does not compile, so the field is not forgotten.
@@ -56,7 +81,7 @@ TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
   differs(op, OpCode::all_reduce, "operation reduce and all_reduce");
   differs(dtype, uint8_t{FSCCL_FLOAT64}, "dtype");
   differs(kind, uint8_t{FSCCL_OP_MAX}, "operator sum and max");
-  differs(flags, uint8_t{2}, "mode 0 and 2");
+  differs(flags, uint8_t{2}, "operation reduce and all_gather");
   differs(root, 3, "root -1 and 3");
   differs(count, uint64_t{11}, "count 10 and 11");
   differs(sequence, uint64_t{16}, "sequence number 15 and 16");
